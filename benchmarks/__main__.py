@@ -1,4 +1,4 @@
-"""`python -m benchmarks [CASE...]`: run the cases, print what they say as they go, write the report."""
+"""`python -m benchmarks [CASE...]`: run the cases, print their results as they come, write the report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ON_HDFS = [name for name in CASES if name.startswith(hdfsclient.PREFIX)]
 PROFILES = {"json-parquet": ("json", 400, 4), "text-text": ("text", 1000, 8), "plain-text": ("text", 1000, 8)}
 _REPEAT_MIN = 3
 
-_WIDTH_MIN = 150  # where nobody looks (a pipe), rich would fold tables to 80
+_WIDTH_MIN = 150  # on a pipe, rich would fold tables to 80
 
 _console = Console(highlight=False, soft_wrap=True)
 if not _console.is_terminal:
@@ -89,7 +89,7 @@ def _checked(names: list[str]) -> list[str]:
 
 
 def _done(name: str, bench: Bench, report: Report, target: Path) -> bool:
-    """Run one case into the report, and save it; tell whether it came to an end."""
+    """Run one case into the report, and save it; tell whether the case completed."""
     date, commit = datetime.now(timezone.utc).isoformat(timespec="seconds"), machine.commit()
     if name == REPORT:
         return True

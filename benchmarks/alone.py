@@ -1,4 +1,4 @@
-"""Parse and write alone: what our own decoder and Parquet writer take without Spark, plan, ledger, digests and syncs."""
+"""Parse and write alone: how long our decoder and Parquet writer take without Spark, plan, ledger, digests and syncs."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ Range = tuple[str, int, int]
 def parse_and_write(form: str, ranges: list[Range], target: str, partition: str | None = None) -> float:
     """Write the records of the ranges to one Parquet file; return the seconds.
 
-    With the name of a column, a string without nulls, write a file for each of its values, in a directory of that value beside the
-    target, as a bucket is.
+    With the name of a string column without nulls, write a file for each of its values, next to the target, in a directory
+    named by the value, like a bucket.
     """
     start = time.perf_counter()
     rows = to_arrow(schema(form))
@@ -50,7 +50,7 @@ def parse_and_write(form: str, ranges: list[Range], target: str, partition: str 
 def _divided(
     files: ExitStack, batches: Iterator[pa.RecordBatch], target: str, rows: pa.Schema, partition: str
 ) -> dict[str, ParquetWriter]:
-    """Write rows without the column to the writers of its values; return these, which are still open."""
+    """Write rows without the column to the writers of its values; return the writers, which are still open."""
     written = rows.remove(rows.get_field_index(partition))
     path = Path(target)
     writers: dict[str, ParquetWriter] = {}
@@ -93,7 +93,7 @@ def _table(ranges: list[Range], rows: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def halves(sizes: dict[str, int]) -> tuple[list[Range], list[Range]]:
-    """Return the files of these sizes as ranges for two processes, with the same bytes for each (to a record)."""
+    """Return the files of these sizes as ranges for two processes, with the same number of bytes for each (to within a record)."""
     half, before = sum(sizes.values()) // 2, 0
     first: list[Range] = []
     second: list[Range] = []

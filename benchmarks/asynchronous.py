@@ -1,7 +1,7 @@
 """`python -m benchmarks.asynchronous`: the asynchronous operator against a bare pool of workers.
 
-They take turns in one process, so that what drifts on the machine drifts for all; the pool on Python's own loop, and on one as the
-operator has. A call is `asyncio.sleep`; what is measured is what the operator adds to it. Figures are medians; the shares are of
+They take turns in one process, so that drift of the machine affects all alike; the pool runs on Python's own event loop, and on one like
+the operator's. A call is `asyncio.sleep`; measured is the time that the operator adds. Figures are medians; the shares are of
 the pool's (or of the unordered) speed.
 """
 
@@ -48,13 +48,13 @@ async def slow(row: Any) -> tuple[int]:  # noqa: ANN401, ARG001 - a number here,
 
 
 async def straggling(row: int) -> tuple[int]:
-    """Take ten milliseconds, one call in a hundred a second."""
+    """Take ten milliseconds, but a second in one call of a hundred."""
     await asyncio.sleep(CALL_SECONDS if row % ONE_IN else STRAGGLER_SECONDS)
     return (1,)
 
 
 def pool(fn: Any, rows: int, capacity: int, loop: Callable[[], Loop] = asyncio.new_event_loop) -> float:  # noqa: ANN401 - one of the functions above
-    """Return the seconds that a bare pool of `capacity` workers takes, on Python's own loop or another one."""
+    """Return the seconds that a bare pool of `capacity` workers takes, on Python's own event loop or another one."""
 
     async def main() -> None:
         left, done = iter(range(rows)), []
@@ -70,7 +70,7 @@ def pool(fn: Any, rows: int, capacity: int, loop: Callable[[], Loop] = asyncio.n
 
 
 def on(loop: Loop, work: Coroutine[Any, Any, None]) -> None:
-    """Run something to its end on a loop of its own."""
+    """Run a coroutine to its end on a new event loop."""
     try:
         loop.run_until_complete(work)
     finally:
@@ -78,7 +78,7 @@ def on(loop: Loop, work: Coroutine[Any, Any, None]) -> None:
 
 
 def core(fn: Any, rows: int, capacity: int, **settings: Any) -> float:  # noqa: ANN401 - one of the functions above
-    """Return the seconds that the operator takes, its outcomes taken on the same loop, which is as a task's."""
+    """Return the operator's seconds, with its outcomes taken on the same loop, which runs like a task's."""
 
     async def main() -> None:
         woken, count = asyncio.Event(), 0
@@ -103,7 +103,7 @@ def core(fn: Any, rows: int, capacity: int, **settings: Any) -> float:  # noqa: 
 
 
 def stage(fn: Any, rows: int, capacity: int) -> float:  # noqa: ANN401 - one of the functions above
-    """Return the seconds that a task takes: from Arrow to Arrow, over the thread of the loop."""
+    """Return a task's seconds, from Arrow to Arrow, through the thread of the loop."""
     shape = Shape(pa.schema([pa.field("out", pa.int64())]), keep_input=True, with_error=False)
     plan = Plan(f"bench-{next(_names)}", Adapted(fn), Settings(capacity=capacity), shape, "fail")
     size = 10_000
@@ -116,12 +116,12 @@ def stage(fn: Any, rows: int, capacity: int) -> float:  # noqa: ANN401 - one of 
 
     seconds = timed(main)
     assert count == rows
-    assert threading.active_count() < 2 * (next(_names) + 2)  # none a record
+    assert threading.active_count() < 2 * (next(_names) + 2)  # there is no thread for each record
     return seconds
 
 
 def spark(fn: Any, rows: int, capacity: int, tasks: int) -> Callable[[], float]:  # noqa: ANN401 - one of the functions above
-    """Return what gives the seconds of a query over so many tasks, without the session's start."""
+    """Return a function that measures a query over this number of tasks, without the session's start."""
     import penstock  # noqa: PLC0415 - only here
 
     session = penstock.local_session("local[2]")
@@ -135,14 +135,14 @@ def spark(fn: Any, rows: int, capacity: int, tasks: int) -> Callable[[], float]:
 
 
 def timed(work: Callable[[], None]) -> float:
-    """Return the seconds that something takes."""
+    """Return the seconds that the work takes."""
     begin = clock.monotonic()
     work()
     return clock.monotonic() - begin
 
 
 def turns(repeat: int, *contenders: Callable[[], float]) -> list[float]:
-    """Return the median seconds of each, run in turn."""
+    """Return the median seconds of each contender; they run in turn."""
     rounds = [[contender() for contender in contenders] for _ in range(repeat)]
     return [statistics.median(times) for times in zip(*rounds, strict=True)]
 

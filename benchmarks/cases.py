@@ -1,4 +1,4 @@
-"""The cases: what is compared with what, and what was asked for."""
+"""The cases: what is compared with what, and the required result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROUNDS_TO_WARM = 2  # the first query of a session loads classes and starts work
 _SMALL_FILE_BYTES = 1000
 TRIGGERS, TRIGGERS_DROPPED = 10, 2
 _BACKLOG_SECONDS = 3600
-PUBLISH_SECONDS = 20  # the keeper publishes what a stopped query left open a moment after it
+PUBLISH_SECONDS = 20  # the keeper publishes a stopped query's open parts a moment after it
 
 
 @dataclass(frozen=True)
@@ -284,7 +284,7 @@ def bare(bench: Bench) -> Iterator[tuple[Worker, Worker]]:
 
 
 def alone(pair: tuple[Worker, Worker], data: DataSet, partition: str | None = None) -> Contender:
-    """Return the contender that is two processes which parse and write half of the data each: no job with these parts is faster.
+    """Return the contender of two processes that each parse and write half of the data: no job with these parts is faster.
 
     `partition` is the column whose values become directories.
     """
@@ -299,7 +299,7 @@ def alone(pair: tuple[Worker, Worker], data: DataSet, partition: str | None = No
 
 @contextlib.contextmanager
 def sessions(bench: Bench, *engines: str) -> Iterator[list[Worker]]:
-    """Yield a session of Spark's own and one of ours for each engine, each in a process of its own."""
+    """Yield a session of Spark's own and one of ours for each engine, each in a separate process."""
     ensure_archive(bench.room)
     with contextlib.ExitStack() as around:
         yield [around.enter_context(worker(engine, bench.room)) for engine in ("spark", *engines)]
@@ -315,7 +315,7 @@ def side_by_side(
     limit: float,
     **more: Any,  # noqa: ANN401 - as `Job` has them
 ) -> list[Figure]:
-    """Return what an ingest took beside Spark's own, both in sessions that are up; `more` are fields of `Job`."""
+    """Return the times of an ingest and of Spark's own query, both in sessions that are already up; `more` are fields of `Job`."""
     with sessions(bench, "ingest") as (theirs, ours):
         contenders = [
             warm(SPARK, theirs, "spark", data, to, **more),
@@ -343,7 +343,7 @@ def _whole(bench: Bench, case: str, what: str, data: DataSet, to: str) -> list[F
 
 
 def facts(data: DataSet, ours: Series) -> dict[str, str]:
-    """Return what a figure says of its input and its throughput."""
+    """Return a figure's facts about its input and its throughput."""
     return {"input": about(data), "throughput": f"{data.size / MB / ours.median:,.0f} MB a second"}
 
 
@@ -358,7 +358,7 @@ def triggers(who: Worker, what: Job, batches: int) -> float:
 
 
 def _triggers(label: str, who: Worker, what: Job, batches: int) -> Contender:
-    """Return the contender that goes on with a query whose files are done, and lands some more, one a trigger."""
+    """Return the contender that continues a query whose files are done, and lands some more, one for each trigger."""
 
     def run(_output: Path) -> float:
         return triggers(who, what, batches)
@@ -371,7 +371,7 @@ def _triggers(label: str, who: Worker, what: Job, batches: int) -> Contender:
 
 
 def _fresh_triggers(label: str, who: Worker, engine: str, source: Path, batches: int) -> Contender:
-    """Return the contender that starts a new query on an empty directory each time, and lands files, one a trigger."""
+    """Return the contender that starts a new query on an empty directory each time, and lands files, one for each trigger."""
 
     def run(output: Path) -> float:
         clear(source)

@@ -1,8 +1,8 @@
 """What a run costs: `python -m benchmarks.cost [MEGABYTES]...` adds whole processes over several sizes to `docs/cost.json`.
 
-JSON to Parquet, Spark's own source and sink and `penstock ingest` in turn, each in a process of its own, with all that it starts: the
-seconds that it took, the processor seconds of all its processes, and the most memory that all of them had at once (what several share
-counts once). On a machine that is shared with others the last two mean something, and the first does not. `site/draw.py` draws them;
+JSON to Parquet, by Spark's own source and sink and by `penstock ingest` in turn, each as a process with all its children: the
+seconds that it took, the processor seconds of all its processes, and the peak of their memory together (shared memory
+counts once). On a machine with other work only the last two mean something. `site/draw.py` draws them;
 docs/why-fast.md shows them.
 """
 
@@ -37,12 +37,12 @@ _SIZES = (64, 256, 1024, 4096)
 _FILES = 4
 _MADE_BYTES = 256 * MB
 _SAMPLE_SECONDS = 0.1
-_SAMPLES_A_LOOK = 5  # to tell memory that is shared takes the kernel some milliseconds a process
+_SAMPLES_A_LOOK = 5  # measuring shared memory takes the kernel some milliseconds a process
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one run took: of `bytes` of input, `seconds` by the clock, of the processor, and bytes of memory at the peak."""
+    """The cost of one run for `bytes` of input: `seconds` by the clock, processor seconds, and peak bytes of memory."""
 
     engine: str
     bytes: int
@@ -53,7 +53,7 @@ class Cost:
 
 
 class Meter:
-    """Adds up what all processes below this one take, for the length of a `with` block; what is new at the end of one is lost."""
+    """Adds up the usage of all child processes for the length of a `with` block; processes that start in the last moment are missed."""
 
     def __init__(self) -> None:
         self._over = threading.Event()
@@ -94,7 +94,7 @@ class Meter:
 
 
 def several(size: int, room: rooms.Room) -> DataSet:
-    """Return so many bytes of JSON lines, a long one as copies of a shorter one: to make it takes longer than to read it."""
+    """Return this number of bytes of JSON lines; long inputs are copies of a shorter one, since generating takes longer than reading."""
     data = made(Recipe("json", min(size, _MADE_BYTES), _FILES), room.data)
     copies = round(size / data.size)
     if copies <= 1:
@@ -113,7 +113,7 @@ def several(size: int, room: rooms.Room) -> DataSet:
 
 
 def measured(engine: str, size: int, room: rooms.Room) -> Cost:
-    """Run one contender over so many bytes."""
+    """Run one contender over this number of bytes."""
     data = several(size, room)
     data.warm()
     output = room.work / f"cost-{engine}"

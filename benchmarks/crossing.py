@@ -1,6 +1,6 @@
-"""Rows through the JVM and out of it again, and nothing else: a source that makes no effort and a sink that keeps nothing.
+"""Rows go through the JVM and out again, and nothing else: a source that does no work and a sink that keeps nothing.
 
-What it takes is Spark's own, for any source and sink in Python: the least that `readStream` and `writeStream` can take.
+The time is Spark's own, for any source and sink in Python: the minimum for `readStream` and `writeStream`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _TASKS = 8
-_BATCH_ROWS = 10_000  # what Spark puts into a batch on the way out
+_BATCH_ROWS = 10_000  # Spark's batch size on the way out
 
 
 def cross(spark: SparkSession, rows: int, width: int, *, where: str | None = None, by: str | None = None) -> float:
     """Send about `rows` rows into the JVM and out of it; return the seconds.
 
-    They are lines of `width` bytes; with 0 the plain records of `data`. `where` is a condition for what goes out; with `by` nothing does,
+    They are lines of `width` bytes; with 0 the plain records of `data`. `where` filters the rows that go out; with `by` none go out,
     and the rows are counted by that column.
     """
     spark.dataSource.register(Crossing)
@@ -62,7 +62,7 @@ def _columns(width: int) -> str:
 
 
 class Crossing(DataSource):
-    """A batch of rows, again and again, to nowhere."""
+    """One batch of rows, repeated, that goes nowhere."""
 
     @classmethod
     def name(cls) -> str:
@@ -70,7 +70,7 @@ class Crossing(DataSource):
         return "crossing"
 
     def schema(self) -> str:
-        """Return that of the rows that are ready."""
+        """Return the schema of the prepared rows."""
         return self.options["columns"]
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark passes it by its name

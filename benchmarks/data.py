@@ -1,7 +1,7 @@
-"""The input: made by a seeded generator, the same bytes for the same seed, kept between runs.
+"""The input: a seeded generator makes the same bytes for the same seed, and they are kept between runs.
 
-The records look like what people land: log lines, JSON events, CSV with quoted fields. Every record differs from every
-other, or dictionaries and branch prediction would make both contenders look better than they are.
+The records look like typical input: log lines, JSON events, CSV with quoted fields. All records differ, because with equal
+records dictionaries and branch prediction would make both contenders look better than they are.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SEED = 20261120
-VERSION = 1  # of the generator: another one makes other bytes
+VERSION = 1  # of the generator; another version makes other bytes
 COLUMNS = {"id": "long", "ts": "timestamp", "user": "string", "country": "string", "score": "double", "msg": "string"}
 CSV_HEADER = f"{','.join(COLUMNS)}\n".encode()
 BLOCK_BYTES = 1 << 20
-LONG_AGO = 1_767_225_600  # 2026-01-01: input that has settled long ago, and is the same file in every run
+LONG_AGO = 1_767_225_600  # 2026-01-01: input that settled long ago, and is the same file in every run
 
 _EXTENSION = {"text": "log", "json": "json", "csv": "csv"}
 _COUNTRIES = ("de", "fr", "jp", "us", "br", "in", "se", "ke")
@@ -39,7 +39,7 @@ slowly partition assigned offset committed snapshot written index merged segment
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a data set is made of: about `size` bytes of `form` (text, json, csv, one of `SHAPES`) in `files` files of equal size."""
+    """The parameters of a data set: about `size` bytes of `form` (text, json, csv, one of `SHAPES`) in `files` files of equal size."""
 
     form: str
     size: int
@@ -48,13 +48,13 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """Return the directory's name: whatever changes the bytes is in it."""
+        """Return the directory's name: it contains everything that changes the bytes."""
         return f"{self.form}-{self.size}-{self.files}-{self.seed}-v{VERSION}"
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set that is there: `paths` in order of their names, `rows` records, `size` bytes."""
+    """An existing data set: `paths` in order of their names, `rows` records, `size` bytes."""
 
     paths: tuple[str, ...]
     directory: str
@@ -63,7 +63,7 @@ class DataSet:
     size: int
 
     def warm(self) -> None:
-        """Read all of it once, so that the first contender does not pay for the disk."""
+        """Read all of it once, so that the first contender does not pay for the disk reads."""
         for path in self.paths:
             with open(path, "rb") as file:  # noqa: PTH123 - 100,000 of them
                 while file.read(BLOCK_BYTES):
@@ -71,9 +71,9 @@ class DataSet:
 
 
 def made(recipe: Recipe, root: Path) -> DataSet:
-    """Return the data set of the recipe below `root`, making it unless an earlier run did."""
+    """Return the data set of the recipe below `root`; make it unless an earlier run did."""
     directory = root / recipe.name
-    manifest = directory / "_manifest.json"  # hidden from both contenders by its name
+    manifest = directory / "_manifest.json"  # both contenders ignore this name
     if not manifest.is_file():
         _make(recipe, directory)
     facts = json.loads(manifest.read_text())
@@ -113,7 +113,7 @@ def plain(rows: int) -> pa.RecordBatch:
 
 
 def _make(recipe: Recipe, directory: Path) -> None:
-    """Make the files beside their place, and move them there when they are complete."""
+    """Make the files next to their final place, and move them there when they are complete."""
     making = directory.with_name(f"{directory.name}.making-{os.getpid()}")
     shutil.rmtree(making, ignore_errors=True)
     shutil.rmtree(directory, ignore_errors=True)
@@ -200,7 +200,7 @@ def _messages(chance: random.Random) -> list[str]:
 
 
 def backlog(directory: Path, files: int, *, end: float, seconds: float) -> int:
-    """Write `files` files of one line, their times spread evenly over the `seconds` before `end`; return the rows."""
+    """Write `files` files of one line, with times spread evenly over the `seconds` before `end`; return the rows."""
     directory.mkdir(parents=True)
     lines = _log_lines(random.Random(SEED))  # noqa: S311 - repeatable, not secret
     for number, line in zip(range(files), lines, strict=False):

@@ -1,9 +1,9 @@
 """`python -m benchmarks.db`: the database sink against Spark's JDBC writer, one COPY, `executemany`, and Spark's empty batch.
 
-Against COPY and `executemany` rows are loaded in this process, on one disk, in turns, the middle of some rounds; staging is
+Against COPY and `executemany`, rows are loaded in this process, on one disk, in turns, and the median of some rounds counts; staging is
 included. Against JDBC they are one batch of a streaming query, in turns in one session: the same files, the same two tasks, the
-same server over TCP; JDBC's is a `foreachBatch`, with batchsize 10,000. A tiny batch is one of a real query: one row in a file of
-its own, into the database and into Spark's `noop`. What is compared is ratios, not times.
+same server over TCP; JDBC's is a `foreachBatch`, with batchsize 10,000. A tiny batch is a batch of a real query: one row in one
+file, into the database and into Spark's `noop`. The results are ratios, not times.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def sink_seconds(url: str, table: pa.Table, name: str) -> float:
-    """Stage and commit one batch into a new table; return the seconds, but those of making the table."""
+    """Stage and commit one batch into a new table; return the seconds without the creation of the table."""
     client = database(url, lambda: None)
     options = parse(DATABASE, {"url": url, "table": name, "batchTable": f"{name}_batches"}, what="database sink")
     sink = DatabaseSink(options, "s", table.schema)
@@ -93,7 +93,7 @@ def _stage_and_commit(sink: DatabaseSink, client: Database, staging: StagingFile
 
 
 def copy_seconds(url: str, table: pa.Table, name: str) -> float:
-    """Load the same rows by one COPY, in a transaction of its own."""
+    """Load the same rows by one COPY, in a separate transaction."""
     with dbapi.connect(url) as connection, connection.cursor() as cursor:
         cursor.execute(f"CREATE TABLE {name} ({_COLUMNS})")
         connection.commit()
@@ -120,7 +120,7 @@ def executemany_seconds(path: Path, values: list[tuple[object, ...]]) -> float:
 
 
 def tiny_batch_millis(directory: Path, form: str, **options: str) -> float:
-    """Return the middle of what a batch of one row takes in a query into this format."""
+    """Return the median milliseconds of a batch of one row in a query into this format."""
     spark = penstock.local_session()
     source = spark.readStream.format("penstock").option("maxFilesPerTrigger", 1).load(str(directory / "in"))
     writer = source.writeStream.format(form).options(**options).trigger(availableNow=True)
@@ -131,7 +131,7 @@ def tiny_batch_millis(directory: Path, form: str, **options: str) -> float:
 
 
 def query_seconds(source: Path, checkpoint: Path, write: Callable[[DataStreamWriter], DataStreamWriter]) -> float:
-    """Return what the one batch of a query over the rows takes."""
+    """Return the seconds of the one batch of a query over the rows."""
     spark = penstock.local_session()
     stream = spark.readStream.schema(spark.read.parquet(str(source)).schema).parquet(str(source))
     query = write(stream.writeStream.trigger(availableNow=True).option("checkpointLocation", str(checkpoint))).start()
@@ -142,7 +142,7 @@ def query_seconds(source: Path, checkpoint: Path, write: Callable[[DataStreamWri
 
 
 def _against_jdbc(server: Postgres, root: Path, table: pa.Table) -> None:
-    """Compare with the JDBC writer as it comes, and with its driver told to write many rows as one INSERT."""
+    """Compare with the JDBC writer with default settings, and with its driver set to write many rows as one INSERT."""
     host = f"//postgres@127.0.0.1:{server.listen()}/postgres"
     share = ROWS // TASKS
     (root / "rows").mkdir()
@@ -174,7 +174,7 @@ def _against_jdbc(server: Postgres, root: Path, table: pa.Table) -> None:
 
 
 def _session() -> bool:
-    """Start Spark, with PostgreSQL's JDBC driver if it can be had; tell whether it could."""
+    """Start Spark, with PostgreSQL's JDBC driver if it can be fetched; tell whether it could."""
     try:
         penstock.local_session("local[2]", config={"spark.jars.packages": _DRIVER})
     except PySparkRuntimeError as error:
@@ -195,7 +195,7 @@ def _tiny(url: str, directory: Path) -> tuple[float, float]:
 
 
 def main() -> None:
-    """Print each ratio beside what is asked for."""
+    """Print each ratio next to its required value."""
     table = rows()
     values = list(zip(*(table.column(name).to_pylist() for name in ("id", "word", "x")), strict=True))
     stamps = [str(value) for value in table.column("ts").to_pylist()]

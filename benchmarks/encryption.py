@@ -1,7 +1,7 @@
 """`python -m benchmarks.encryption`: lines to lines, clear and encrypted, against pyrage alone; in one process, without Spark.
 
-Processor seconds of the same work in turns, the best of some rounds: what is compared is ratios. Lines that are only carried are the
-worst case, as next to nothing else is done for them.
+Processor seconds of the same work in turns, the best of some rounds: the results are ratios. Lines that are only copied are the
+worst case, because they need almost no other work.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _console = Console(highlight=False, soft_wrap=True)
 
 
 def carried(path: str, batches: int, options: dict[str, str]) -> None:
-    """Write the lines of a file in so many batches to an output that goes when it is done."""
+    """Copy the lines of a file, in this number of batches, to an output that is deleted afterwards."""
     with tempfile.TemporaryDirectory() as output:
         checked = parse(SINK, {"path": output, "format": "text", "rollSize": "16m", **options}, what="sink")
         sink = Sink(LocalStorage(), output, checked, "s")
@@ -56,7 +56,7 @@ def _lines(path: str, size: int, span: tuple[int, int]) -> Iterator[bytes]:
 
 
 def alone(path: str, recipient: pyrage.x25519.Recipient) -> None:
-    """Encrypt the file by pyrage, into another one."""
+    """Encrypt the file with pyrage, into another one."""
     with tempfile.TemporaryFile() as target, open(path, "rb") as source:  # noqa: PTH123 - plain files, as plain as can be
         pyrage.encrypt_io(source, target, [recipient])
 

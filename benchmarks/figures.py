@@ -1,4 +1,4 @@
-"""What was measured and what it means: medians, spreads, ratios, verdicts. Nothing here runs or writes anything."""
+"""Measurements and their meaning: medians, spreads, ratios, verdicts. Nothing here runs or writes anything."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Rule = Literal["faster", "longer", "below"]
 
 @dataclass(frozen=True)
 class Series:
-    """The repeated measurements of one contender, in the order they were taken; smaller is better. Never empty."""
+    """One contender's repeated measurements, in the order they were taken; smaller is better. Never empty."""
 
     label: str
     values: tuple[float, ...]
@@ -30,13 +30,13 @@ class Series:
 
     @staticmethod
     def from_json(form: dict[str, Any]) -> Series:
-        """Return the series of `asdict`."""
+        """Return the series that `asdict` has written."""
         return Series(form["label"], tuple(form["values"]), form["unit"])
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One comparison of a case: `ours` against `base` by `rule`, and the `limit` that was asked for (`None`: none).
+    """One comparison of a case: `ours` against `base` by `rule`, with the required `limit` (`None` if there is no requirement).
 
     With the rule `below` the limit is in the unit of `ours` and there is no `base`.
     """
@@ -51,7 +51,7 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """Return the ratio of the medians, `None` where nothing is compared."""
+        """Return the ratio of the medians, `None` without a comparison."""
         if self.base is None:
             return None
         return _ratio(self.rule, self.ours.median, self.base.median)
@@ -60,7 +60,7 @@ class Figure:
     def ratio_spread(self) -> tuple[float, float] | None:
         """Return the least and the greatest ratio of measurements that were taken side by side.
 
-        Where one side ran less often, of any two measurements.
+        If one side ran less often, any two measurements are compared.
         """
         if self.base is None:
             return None
@@ -71,7 +71,7 @@ class Figure:
 
     @property
     def passed(self) -> bool | None:
-        """Tell whether what was asked for is kept, `None` where nothing was."""
+        """Tell whether the requirement is met, `None` without one."""
         if self.limit is None:
             return None
         if self.rule == "below":
@@ -81,7 +81,7 @@ class Figure:
 
     @property
     def asked(self) -> str:
-        """Return what was asked for, in words; `-` if nothing was."""
+        """Return the requirement in words; `-` without one."""
         if self.limit is None:
             return "-"
         if self.rule == "below":
@@ -101,7 +101,7 @@ class Figure:
         return {True: "pass", False: "miss", None: "-"}[self.passed]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the figure with what follows from it, for people who read JSON."""
+        """Return the figure with its derived values, for people who read the JSON."""
         return asdict(self) | {"ratio": self.ratio, "ratio_spread": self.ratio_spread, "passed": self.passed}
 
     @staticmethod
@@ -132,6 +132,6 @@ def shown(value: float, unit: str) -> str:
 
 
 def spread(series: Series) -> str:
-    """Return the spread in words: `3.80-4.02`; one value where only one was taken."""
+    """Return the spread in words: `3.80-4.02`; one value if there is only one measurement."""
     low, high = (shown(value, series.unit).rpartition(" ")[0] for value in series.spread)
     return low if len(series.values) == 1 else f"{low}-{high}"

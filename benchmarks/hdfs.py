@@ -1,7 +1,7 @@
 """The cases on HDFS: a NameNode and three DataNodes of this machine, started for each case and stopped after it.
 
 Every byte is written three times, by three servers that share the machine with the contenders. Outputs are copied to a local
-directory before they are counted, so that the same code counts them as elsewhere.
+directory before they are counted, so that the same code counts all outputs.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ if TYPE_CHECKING:
 
 _JSON_BYTES = 430 * MB
 _SMALL_FILES, _SMALL_FILE_BYTES = 10_000, 1000
-_THREADS = 32  # a file that is closed waits for its servers
+_THREADS = 32  # closing a file waits for the servers
 _COPY_BYTES = 8 << 20
 _WAYS = ("local to HDFS", "HDFS to HDFS")
 
 
 @dataclass(frozen=True)
 class _Place:
-    """An HDFS that runs: input is at `/in-…`, output at `/out`. Its client is nobody's who is measured."""
+    """A running HDFS: input is at `/in-…`, output at `/out`. No contender uses its client."""
 
     url: str
     client: Any  # hdfs_native.Client
     data_nodes: tuple[int, ...]  # their processes
 
     def data_node_seconds(self) -> float:
-        """Return the processor seconds that all DataNodes have taken since they were started."""
+        """Return the processor seconds of all DataNodes since they were started."""
         times = [psutil.Process(number).cpu_times() for number in self.data_nodes]
         return float(sum(each.user + each.system for each in times))
 
@@ -80,13 +80,13 @@ class _Place:
         return replace(data, directory=f"{self.url}{directory}")
 
     def clear(self, directory: str) -> None:
-        """Remove a directory and all in it, if it is there."""
+        """Remove a directory and its contents, if it exists."""
         self.client.delete(directory, True)  # noqa: FBT003 - recursive; the library's own parameter
 
     def contender(
         self, label: str, run: Callable[[str], float], form: str, rows: int, *, patience: float = 0, unit: str = "s"
     ) -> Contender:
-        """Return the contender whose `run` writes to the URL that it is given; `patience` is for the last rows."""
+        """Return the contender whose `run` writes to the given URL; `patience` is the wait for the last rows."""
 
         def ran(_output: Path) -> float:
             self.clear("/out")
@@ -108,7 +108,7 @@ class _Place:
         return Contender(label, ran, check, unit=unit)
 
     def _copy(self, directory: str, target: Path) -> None:
-        """Copy what is visible below a directory."""
+        """Copy the visible files below a directory."""
         target.mkdir()
         for entry in self.client.list_status(directory):
             name = entry.path.rpartition("/")[2]
@@ -140,7 +140,7 @@ def an_hdfs(bench: Bench) -> Iterator[_Place]:
 
 
 def _both_ways(bench: Bench, name: str, data: DataSet, to: str) -> list[Figure]:
-    """Measure `data` to `to` in sessions that are up, with its input on the local disk, and on HDFS."""
+    """Measure `data` to `to` in sessions that are already up, with the input on the local disk and on HDFS."""
     figures = []
     with (
         an_hdfs(bench) as place,
@@ -163,7 +163,7 @@ def _both_ways(bench: Bench, name: str, data: DataSet, to: str) -> list[Figure]:
 
 
 def _asking(worker: Worker, engine: str, data: DataSet, to: str) -> Callable[[str], float]:
-    """Return what has a session that is up take all of `data` to a URL."""
+    """Return a function that makes a running session ingest all of `data` to a URL."""
     return lambda url: float(worker.ask(op="run", job=job(engine, data, url, to))["seconds"])
 
 

@@ -1,9 +1,9 @@
-"""What a byte of HDFS costs its client: ours, which is hdfs-native behind `penstock.storage`, against Hadoop's own in Java.
+"""What a byte of HDFS costs its client: our client, hdfs-native under `penstock.storage`, against Hadoop's own in Java.
 
-Processor seconds for each GB, to write a file with its three replicas and to read it again: of the client's process, and of the three
-DataNodes meanwhile. What both take for a file of one byte, the start of the process, is taken off. What is read goes to
-`/dev/null`: a local file would take as long as the read. What the DataNodes take bounds every job between HDFS and HDFS on one
-machine with them, whoever reads and writes there.
+Processor seconds per GB to write a file with its three replicas and to read it again: of the client's process, and of the three
+DataNodes meanwhile. The cost of a file of one byte, the start of the process, is subtracted. A read goes to
+`/dev/null`: writing a local file would take as long as the read. The DataNodes' cost limits every job from HDFS to HDFS on the
+same machine, whichever client reads and writes.
 
 `python -m benchmarks.hdfsclient put LOCAL URL`, or `cat URL`, is our side.
 """
@@ -35,13 +35,13 @@ PREFIX = "hdfs-"
 """How the names of all cases on HDFS begin."""
 
 _BYTES = 1000 * MB
-_BLOCK_BYTES = 8 << 20  # what a range is read in
+_BLOCK_BYTES = 8 << 20  # the size of a read
 _OURS, _THEIRS = "penstock.storage", "Hadoop's client"
 _WRITE, _READ = "put", "cat"
 
 
 def moved(verb: str, *arguments: str) -> None:
-    """Copy a local file to HDFS, or a file of HDFS to stdout, as the sink writes and the source reads: in blocks, synced at the end."""
+    """Copy a local file to HDFS, or an HDFS file to stdout, as the sink writes and the source reads: in blocks, synced at the end."""
     from penstock.storage import locate  # noqa: PLC0415 - what is measured begins here
 
     storage, path = locate(arguments[-1])
@@ -58,7 +58,7 @@ def moved(verb: str, *arguments: str) -> None:
 
 
 def _spent(command: list[str]) -> float:
-    """Run a command; return the processor seconds that it and what it starts have taken."""
+    """Run a command; return the processor seconds of it and its child processes."""
     before = os.times()
     done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     after = os.times()
@@ -72,7 +72,7 @@ def _ours(verb: str, *arguments: str) -> list[str]:
 
 
 def _theirs(settings: Path, verb: str, *arguments: str) -> list[str]:
-    """Return Hadoop's command line; `settings` is a directory that has its settings, which are those by default."""
+    """Return Hadoop's command line; `settings` is a directory with its settings, which are the defaults."""
     shell = [java(), "-cp", f"{settings}:{class_path()}", "org.apache.hadoop.fs.FsShell"]
     return [*shell, f"-{verb}", *(["-f"] if verb == _WRITE else []), *arguments]
 
@@ -141,7 +141,7 @@ def _clients(bench: Bench) -> list[Figure]:
 
 
 def _floor(written: Series, read: Series) -> Figure:
-    """Return how long a GB from HDFS to HDFS takes at least where the DataNodes share the processors with whoever reads and writes."""
+    """Return the minimum time for a GB from HDFS to HDFS if the DataNodes share the processors with the client."""
     cores = os.cpu_count() or 1
     values = tuple(sum(each) / cores for each in zip(written.values, read.values, strict=True))
     what = f"1 GB HDFS to HDFS, if all {cores} processors worked for the DataNodes alone"
@@ -149,7 +149,7 @@ def _floor(written: Series, read: Series) -> Figure:
 
 
 def _same(command: list[str], original: Path) -> None:
-    """Raise `WrongResult` unless a command writes to stdout what the file holds."""
+    """Raise `WrongResult` unless a command writes the file's contents to stdout."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as reader:
         found = subprocess.run(["cmp", "-s", "-", original], stdin=reader.stdout, check=False)  # noqa: S607 - POSIX has it
     if found.returncode:

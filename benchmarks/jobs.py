@@ -1,4 +1,4 @@
-"""What contenders do, as it runs in their processes: a query over everything that is there, or one that waits for files.
+"""The contenders' work, as it runs in their processes: a query over all available files, or one that waits for files.
 
 Both sides of a comparison are the program that a user would write: the same source, the same kind of output, a checkpoint.
 """
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 _BATCH_SECONDS_MAX = 900
 _POLL_SECONDS = 0.05
 _LINE = b"2026-03-01 00:00:00,000 INFO [worker-0] one line\n"
-_DATED_BACK_SECONDS = 5  # a landed file has settled when it appears
+_DATED_BACK_SECONDS = 5  # so that a landed file counts as settled at once
 
 
 @dataclass(frozen=True)
 class Job:
-    """Files of `form` below `src` become files of `to` below `dst`.
+    """Files of `form` below `src` are converted to files of `to` below `dst`.
 
-    `engine` is `spark` (its own source and sink), `plain` (ours, rows cross the JVM) or `ingest` (ours, they do not). `source` and
-    `sink` are options. `partition` names the column whose values become directories; `where` is a condition, of queries alone.
+    `engine` is `spark` (its own source and sink), `plain` (ours, rows cross the JVM) or `ingest` (ours, no rows cross). `source` and
+    `sink` are options. `partition` names the column whose values become directories; `where` is a condition, for queries only.
     """
 
     engine: str
@@ -54,12 +54,12 @@ class Job:
 
     @property
     def checkpoint(self) -> str:
-        """Return where the query's checkpoint is: hidden from readers in the output directory."""
+        """Return the path of the query's checkpoint: in the output directory, hidden from readers."""
         return f"{self.dst}/_checkpoint" if self.engine == "spark" else f"{self.dst}/_penstock/checkpoint"
 
 
 def spark_session() -> SparkSession:
-    """Return a session as Spark makes it, with two cores. Without its web server, which takes its start some time."""
+    """Return a session as Spark makes it, with two cores, but without its web server, whose start takes some time."""
     from pyspark.sql import SparkSession  # noqa: PLC0415 - a process without Spark uses this module, too
 
     builder = SparkSession.builder.master("local[2]").appName("benchmark")
@@ -69,7 +69,7 @@ def spark_session() -> SparkSession:
 
 
 def cluster_session(master: str) -> SparkSession:
-    """Return what `penstock ingest --master` makes, for workers with little memory that have what this machine has."""
+    """Return the session of `penstock ingest --master`, for workers with little memory and this machine's packages."""
     import penstock  # noqa: PLC0415 - not in the process of the other contender
 
     config = {"spark.executor.memory": "512m", "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
@@ -77,14 +77,12 @@ def cluster_session(master: str) -> SparkSession:
 
 
 def penstock_session(engine: str) -> SparkSession:
-    """Return the session that Penstock starts by itself for an engine, with two cores."""
+    """Return the session that Penstock itself starts for an engine, with two cores."""
     import penstock  # noqa: PLC0415 - not in the process of the other contender
 
     session = penstock.local_session("local[2]", rows_in_jvm=engine != "ingest")
     if engine == "plain":
-        penstock.register(
-            session
-        )  # so that what a stopped query left open is published at once, as an ingest does itself
+        penstock.register(session)  # so that a stopped query's open parts are published at once, as in an ingest
     return session
 
 
@@ -94,7 +92,7 @@ def _quiet(session: SparkSession) -> SparkSession:
 
 
 def run(spark: SparkSession, job: Job) -> float:
-    """Take everything that is there; return the seconds from the definition of the query to its end."""
+    """Take all available input; return the seconds from the definition of the query to its end."""
     start = time.perf_counter()
     if job.engine == "ingest":
         import penstock  # noqa: PLC0415 - not in the process of the other contender
@@ -106,9 +104,9 @@ def run(spark: SparkSession, job: Job) -> float:
 
 
 def counted(spark: SparkSession, job: Job, *, by: str) -> float:
-    """Count the records for each value of a column, all that are there, into Parquet; return the seconds as `run` does.
+    """Count all available records for each value of a column, into Parquet; return the seconds as `run` does.
 
-    In two partitions: two hundred tasks that keep state, which is Spark's default, would be most of what is measured.
+    Two partitions are used: with Spark's default, two hundred tasks that keep state would dominate the measurement.
     """
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     start = time.perf_counter()
@@ -159,7 +157,7 @@ def trickle(spark: SparkSession, job: Job, *, batches: int) -> list[float]:
                 raise KeyboardInterrupt
 
         source, sink = _ingest_source(job), job.sink_options
-        with suppress(KeyboardInterrupt):  # it is what ends a watch, and passes
+        with suppress(KeyboardInterrupt):  # an interrupt ends a watch
             penstock.ingest(
                 spark, job.src, job.dst, source=source, sink=sink, watch=True, progress=_until_done(landing, step)
             )
@@ -177,7 +175,7 @@ def _until_done(landing: _Landing, step: Callable[[object], None]) -> Callable[[
 
 
 class _Landing:
-    """Lands a file, waits for its batch, lands the next. Files come by rename, as whole files do."""
+    """Lands a file, waits for its batch, lands the next. Files appear by rename, as complete files do."""
 
     def __init__(self, job: Job, batches: int) -> None:
         self._directory = job.src
@@ -192,7 +190,7 @@ class _Landing:
         return len(self.milliseconds) >= self._batches
 
     def step(self, query: StreamingQuery) -> bool:
-        """Do what is to be done now; tell whether that was the last of it."""
+        """Do the next action; tell whether it was the last one."""
         if self._waiting_since is None:
             self._land()
             self._waiting_since = time.monotonic()
@@ -202,7 +200,7 @@ class _Landing:
             progress is None
             or "addBatch" not in progress["durationMs"]
             or progress["batchId"] <= self._last
-            or not progress["numInputRows"]  # the first batch of all, if it began before the first file was there
+            or not progress["numInputRows"]  # the very first batch, if it began before the first file was there
         ):
             self._complain(query)
             return False

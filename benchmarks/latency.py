@@ -1,8 +1,8 @@
-"""How soon a row is seen: from the rename of a file to a reader that has its row. `python -m benchmarks.latency [CONTENDER]...`.
+"""How soon a reader sees a row: from the rename of a file to the reader's read of its row. `python -m benchmarks.latency [CONTENDER]...`.
 
 A query watches a directory; files of one row are renamed into it at a steady rate; a reader looks every five milliseconds for files
-of the output that he has not read. Beside the latency, the processor seconds that all processes of the query took for each second of the
-run, and while nothing came. Contenders: Spark's own source and sink with its shortest trigger, and `penstock.ingest` that watches every
+of the output that it has not read. Besides the latency: the processor seconds of all of the query's processes for each second of the
+run, and while no file came. Contenders: Spark's own source and sink with its shortest trigger, and `penstock.ingest` that looks every
 second, and as often as it can, with `rollBatches=1` and `settle=0`.
 """
 
@@ -43,14 +43,14 @@ else:
 CONTENDERS = {"spark": "spark", "watch-1s": "1s", "watch-1ms": "1ms"}
 _LOOK_SECONDS = 0.005
 _WARM_ROWS = 10
-_START_SECONDS_MAX = 600  # of a session, on a machine that is busy
-_END_SECONDS_MAX = 300  # until the last row of a rate is seen that is too high
+_START_SECONDS_MAX = 600  # of a session, on a busy machine
+_END_SECONDS_MAX = 300  # until the last row is seen at a rate that is too high
 
 
 class Reader:
-    """Sees the rows of an output as any reader of the directory does; notes when.
+    """Sees the rows of an output as any reader of the directory does, and notes when.
 
-    Spark's sink shows a file before there is anything in it: one that does not end with a line end is read again.
+    Spark's sink shows a file before it has contents: a file that does not end with a line end is read again.
     """
 
     def __init__(self, root: Path) -> None:
@@ -59,7 +59,7 @@ class Reader:
         self.seen: dict[int, float] = {}
 
     def look(self) -> None:
-        """Read the files that are new."""
+        """Read the new files."""
         with suppress(FileNotFoundError):
             for name in os.listdir(self._root):  # noqa: PTH208 - names are enough
                 if name[0] not in "._" and name not in self._read:
@@ -71,7 +71,7 @@ class Reader:
                         self._read.add(name)
 
     def wait(self, count: int, seconds: float) -> None:
-        """Look until so many rows were seen; `TimeoutError`."""
+        """Look until this number of rows was seen; otherwise raise `TimeoutError`."""
         end = time.time() + seconds
         while len(self.seen) < count:
             self.look()
@@ -82,7 +82,7 @@ class Reader:
 
 
 def _cpu(process: psutil.Process) -> float:
-    """Return the processor seconds of a process and of all below it, those that ended included."""
+    """Return the processor seconds of a process and its child processes, including those that ended."""
     total = 0.0
     for each in [process, *process.children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):
@@ -94,7 +94,7 @@ def _cpu(process: psutil.Process) -> float:
 @contextmanager
 def _querying(src: Path, dst: Path, what: str) -> Iterator[psutil.Process]:
     command = [sys.executable, "-c", _QUERY, str(src), str(dst), what]
-    query = subprocess.Popen(command, start_new_session=True)  # what it says of a failure is seen
+    query = subprocess.Popen(command, start_new_session=True)  # its error output stays visible
     try:
         yield psutil.Process(query.pid)
     finally:
@@ -107,7 +107,7 @@ def _querying(src: Path, dst: Path, what: str) -> Iterator[psutil.Process]:
 
 @dataclass(frozen=True)
 class Wait:
-    """How long rows were waited for at a rate of files a second, in seconds, and how much of a core that took; rate 0 is idle."""
+    """How long rows waited at a rate of files a second, in seconds, and the share of a core that was used; rate 0 is idle."""
 
     contender: str
     rate: int
@@ -124,7 +124,7 @@ class Wait:
 
 
 def measured(contender: str, rates: list[int], seconds: float) -> Iterator[Wait]:
-    """Yield what one contender took at each rate, and idle."""
+    """Yield the measurements of one contender at each rate, and idle."""
     with tempfile.TemporaryDirectory(prefix="penstock-latency-") as room:
         src, dst, out = Path(room, "src"), Path(room, "dst"), Path(room, "out")
         for folder in (src, out):

@@ -1,4 +1,4 @@
-"""What a figure is worth depends on: the machine, the versions, and whether anybody else was at work."""
+"""The conditions of a figure: the machine, the versions, and whether other work was running."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLACES = ("--data", "--out")
 
 
 def facts(data: Path) -> dict[str, str]:
-    """Return what the figures were taken on and with; `data` says which disk."""
+    """Return the machine and versions of the figures; `data` says which disk."""
     return {
         "machine": f"{_processor()}, {os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}, {_file_system(data)}",
@@ -36,7 +36,7 @@ def commit() -> str:
 
 
 def load() -> float:
-    """Return how many cores are busy now, before a case begins (the load average still has the case before)."""
+    """Return how many cores are busy now, before a case begins (the load average still includes the case before)."""
     return round(psutil.cpu_percent(interval=1) / 100 * (os.cpu_count() or 1), 2)
 
 
@@ -75,7 +75,7 @@ def _said(command: list[str]) -> str:
 
 
 def command() -> str:
-    """Return how this process was called, as a user would call it again; where things were kept is left out."""
+    """Return this process's command line, as a user would type it again, without the options for places of files."""
     arguments, kept = iter(sys.argv[1:]), []
     for argument in arguments:
         if argument in _PLACES:

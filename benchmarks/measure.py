@@ -1,4 +1,4 @@
-"""Taking turns: A B A B A B, so that whatever drifts on the machine drifts for all."""
+"""Taking turns: A B A B A B, so that drift of the machine affects all contenders alike."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _FILE_BYTES_MIN = 1000
 
 @dataclass(frozen=True)
 class Contender:
-    """Somebody who does the work: `run` writes to a directory that is not there yet and returns what was measured.
+    """A contender does the work: `run` writes to a directory that does not exist yet, and returns its measurement.
 
-    `check` raises unless the output is right. `runs` limits how often it is run, where it is slow.
+    `check` raises unless the output is right. `runs` limits the number of runs of a slow contender.
     """
 
     label: str
@@ -37,7 +37,7 @@ class Contender:
 
 @dataclass
 class Bench:
-    """One run of the benchmarks: where, how large, how often, and whom to tell."""
+    """One run of the benchmarks: the place, the scale, the number of repeats, and the receiver of messages."""
 
     room: rooms.Room
     scale: float
@@ -46,7 +46,7 @@ class Bench:
     tell: Callable[[str], None]
 
     def data(self, form: str, size: int, files: int, *, scale: float | None = None) -> DataSet:
-        """Return `size` bytes, scaled, of `form` in that many files; read once, so that they are in memory."""
+        """Return `size` bytes, scaled, of `form` in that many files; they are read once, so that they are in memory."""
         scaled = int(size * (self.scale if scale is None else scale))
         recipe = Recipe(form, max(scaled, files * _FILE_BYTES_MIN), files)
         self.tell(f"input {recipe.name}")
@@ -55,11 +55,11 @@ class Bench:
         return data
 
     def scaled(self, number: int, least: int) -> int:
-        """Return a number of things, scaled."""
+        """Return a scaled number of things."""
         return max(round(number * self.scale), least)
 
     def directory(self, name: str) -> Path:
-        """Return a directory for output; it is not there."""
+        """Return the path of an output directory that does not exist."""
         path = self.room.work / name
         rooms.clear(path)
         return path
@@ -92,12 +92,12 @@ def job(engine: str, data: DataSet, output: Path | str, to: str, **more: Any) ->
     """Return the description of a job for a worker; `output` is a directory or a URL, `more` are fields of `Job`."""
     source = {"header": "true"} if data.form == "csv" else {}
     if data.form == "csv" and engine == "spark":
-        source["escape"] = '"'  # RFC 4180, as our reader has it
+        source["escape"] = '"'  # RFC 4180, as in our reader
     return asdict(Job(engine, data.directory, str(output), data.form, to, source, **more))
 
 
 def warm(label: str, worker: rooms.Worker, engine: str, data: DataSet, to: str, **more: Any) -> Contender:  # noqa: ANN401 - as `Job` has them
-    """Return the contender that runs a query in a session that is up; `more` are fields of `Job`."""
+    """Return the contender that runs a query in a session that is already up; `more` are fields of `Job`."""
 
     def run(output: Path) -> float:
         return float(worker.ask(op="run", job=job(engine, data, output, to, **more))["seconds"])
@@ -115,7 +115,7 @@ def process(
     archive: bool = True,
     variables: dict[str, str] | None = None,
 ) -> Contender:
-    """Return the contender that runs a query in a process of its own, session and all; `variables` are of its environment."""
+    """Return the contender that runs a query in a new process, with its session; `variables` are added to its environment."""
 
     def run(output: Path) -> float:
         command = {"op": "run", "job": job(engine, data, output, to)}
@@ -125,7 +125,7 @@ def process(
 
 
 def command(label: str, bench: Bench, data: DataSet, to: str) -> Contender:
-    """Return the contender that is `penstock ingest` as it is typed, which starts no Spark where it needs none."""
+    """Return the contender that runs `penstock ingest` as typed, which starts Spark only if it needs it."""
 
     def run(output: Path) -> float:
         return rooms.whole_command(ingest_arguments(data, str(output), to), bench.room)
@@ -134,13 +134,13 @@ def command(label: str, bench: Bench, data: DataSet, to: str) -> Contender:
 
 
 def ingest_arguments(data: DataSet, output: str, to: str) -> list[str]:
-    """Return the arguments of `penstock` that have it take a data set in."""
+    """Return the arguments with which `penstock` ingests a data set."""
     columns = [] if data.form == "text" else ["--schema", ddl(data.form)]
     return ["ingest", data.directory, output, "--format", format_of(data.form), "--to", to, *columns]
 
 
 def crossing(worker: rooms.Worker, rows: int, width: int, **more: str) -> Contender:
-    """Return the contender that has its rows ready and only sends them through the JVM: no source is faster. See `crossing.cross`."""
+    """Return the contender that only sends prepared rows through the JVM: no source is faster. See `crossing.cross`."""
     asked = {"op": "cross", "rows": rows, "width": width, **more}
     return Contender("the crossing alone", lambda _: float(worker.ask(**asked)["seconds"]), lambda _: None)
 
@@ -151,7 +151,7 @@ def together(
     commands: Callable[[Path], list[dict[str, Any]]],
     check: Callable[[Path], None],
 ) -> Contender:
-    """Return the contender that has two processes work side by side; its time is that of the slower one."""
+    """Return the contender whose two processes work at the same time; its time is the slower one's."""
 
     def run(output: Path) -> float:
         output.mkdir()
@@ -167,11 +167,11 @@ def together(
 
 
 def checked(form: str, rows: int, *, patience: float = 0) -> Callable[[Path], None]:
-    """Return the check that an output of `form` has `rows` rows."""
+    """Return a check that an output of `form` has `rows` rows."""
     return lambda output: expect(str(output), form, rows, patience=patience)
 
 
 def about(data: DataSet) -> str:
-    """Return a data set in words."""
+    """Return a description of a data set."""
     files = "file" if len(data.paths) == 1 else "files"
     return f"{data.size / MB:,.0f} MB, {data.rows:,} records in {len(data.paths):,} {files}"

@@ -1,4 +1,4 @@
-"""How much memory Python workers take: the peak of any single one below a contender's JVM."""
+"""How much memory Python workers use: the peak of the largest one below a contender's JVM."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _PEAK = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 class Watch:
     """Watches the Python processes below a JVM that is a child of `pid`, for the length of a `with` block.
 
-    Samples ten times a second; on Linux each sample is the kernel's own record of the process's peak, so a peak between
-    two samples counts, too. Pages that a worker shares with the daemon it was forked from count as its own.
+    It samples ten times a second; on Linux each sample is the kernel's own record of the process's peak, so it includes a peak
+    between two samples. Pages that a worker shares with the daemon that forked it count as the worker's.
     """
 
     def __init__(self, pid: int) -> None:
@@ -32,7 +32,7 @@ class Watch:
 
     @property
     def peak(self) -> int:
-        """Return the bytes of the largest Python process there was."""
+        """Return the bytes of the largest Python process so far."""
         return max(self._peaks.values(), default=0)
 
     @property
@@ -71,7 +71,7 @@ class Watch:
 
 
 def _peak_of(process: psutil.Process) -> int:
-    """Return the most bytes the process has had resident; where the kernel does not tell, those it has now."""
+    """Return the process's peak of resident bytes; if the kernel does not report it, the current ones."""
     try:
         found = _PEAK.search(Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8"))
     except OSError:

@@ -1,12 +1,12 @@
-"""Stores of objects against the local disk of the same machine, the server included: `python -m benchmarks.objects`.
+"""Object stores against the local disk of the same machine, the server included: `python -m benchmarks.objects`.
 
-The work of an ingest without Spark, whose share is the same for both: a listing, the splits of a batch read and parsed by two
-processes, staged, committed and published. Contenders take turns; what counts is the middle of their ratios. The server is versitygw, where
+Measured is the work of an ingest without Spark, the same for all: a listing, and the splits of a batch, which two processes read, parse
+and stage, and which are committed and published. Contenders take turns; the median of their ratios counts. The server is versitygw, if
 it is found (on the path, or in PENSTOCK_STORES); with `--hdfs` a tiny batch is also compared with one on an HDFS that is started for it.
 
-Of each contender it also says what it took of processors, and which part of that the server took: they share the machine. Small objects
-have a third contender, *bare*: a listing and one plain request of the library for each object, from as many processes, and nothing is
-made of what comes. No reader can be faster than that by way of this library.
+For each contender it also prints the processor seconds, and the server's share of these: they share the machine. Small objects
+have a third contender, *bare*: a listing and one plain request of the library for each object, from as many processes, whose
+data is dropped. No reader that uses this library can be faster.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _sink(root: str, form: str) -> Sink:
 
 
 def _task(src: str, dst: str, form: str, to: str, begun: Begun, task: int, splits: Sequence[Split]) -> TaskResult:
-    """Read some splits and stage their rows, in a process of its own."""
+    """Read some splits and stage their rows, in a separate process."""
     storage, root = locate(src)
     fmt = _format(form)
     reading = Reading(storage, root, fmt, None, tuple(fmt.schema.names))
@@ -100,7 +100,7 @@ def ingested(pool: Executor, src: str, dst: str, form: str, to: str) -> float:
 
 
 def tiny_batches(dst: str) -> float:
-    """Return the seconds of the middle one of some batches of two lines that end a part each."""
+    """Return the median seconds of some batches of two lines; each batch ends a part."""
     sink, lines = _sink(dst, "text"), pa.schema([("value", pa.string())])
     seconds = []
     for number in range(_TINY_BATCHES):
@@ -113,7 +113,7 @@ def tiny_batches(dst: str) -> float:
 
 
 def _copied(directory: str, target: str) -> str:
-    """Put the files of a directory below an address; return that."""
+    """Put the files of a directory below an address; return the address."""
     storage, root = locate(target)
     paths = [path for path in Path(directory).iterdir() if path.name[0] not in "._"]
 
@@ -127,14 +127,14 @@ def _copied(directory: str, target: str) -> str:
 
 
 def _asked(bucket: str, keys: Sequence[str]) -> int:
-    """Ask for some objects in a process of its own, each by one plain request, and drop what comes; return how many bytes that was."""
+    """Get some objects in a separate process, each by one plain request, and drop the data; return the number of bytes."""
     store = S3Store(bucket, endpoint=os.environ["AWS_ENDPOINT_URL"], client_options={"allow_http": True})
     with ThreadPoolExecutor(OPEN_FILES) as threads:
         return sum(threads.map(lambda key: len(obstore.get(store, key).bytes()), keys))
 
 
 def bare(pool: Executor, src: str) -> float:
-    """List what is in `src`, and ask for all of it; return the seconds."""
+    """List the objects in `src`, and get all of them; return the seconds."""
     began = time.perf_counter()
     storage, root = locate(src)
     bucket, _, prefix = root.removeprefix("s3://").partition("/")
@@ -145,21 +145,21 @@ def bare(pool: Executor, src: str) -> float:
 
 @dataclass
 class Taken:
-    """What a contender took, a number for each round: seconds, those of processors, and of these the server's."""
+    """A contender's measurements, one for each round: seconds, processor seconds, and the server's share of these."""
 
     seconds: list[float]
     processor: list[float]
     server: list[float]
 
     def __str__(self) -> str:
-        """Return all the seconds, and the least of the processors'."""
+        """Return all the seconds, and the minimum of the processor seconds."""
         used, server = min(zip(self.processor, self.server, strict=True))
         shown = " ".join(f"{second:.3f}" for second in self.seconds)
         return f"{shown} s, of processors {used:.2f} s ({server:.2f} the server's)"
 
 
 def _used() -> float:
-    """Return the processor seconds of this process and of those below it."""
+    """Return the processor seconds of this process and its child processes."""
     own = psutil.Process()
     return sum(sum(process.cpu_times()[:2]) for process in [own, *own.children(recursive=True)])
 
@@ -167,7 +167,7 @@ def _used() -> float:
 def compared(
     what: str, run: Callable[[str, int], float], places: Sequence[str], repeat: int, server: psutil.Process
 ) -> None:
-    """Let them take turns, and say how each compares with the first; the first round warms up."""
+    """Let the contenders take turns, and print how each compares with the first; the first round warms up."""
     taken = {place: Taken([], [], []) for place in places}
     for number in range(repeat + 1):
         for place in places[:: 1 if number % 2 else -1]:

@@ -1,4 +1,4 @@
-"""What a contender wrote, as a stranger sees it: visible files only, and how many rows they hold."""
+"""A contender's output, as an independent reader sees it: only visible files, and their number of rows."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _POLL_SECONDS = 0.2
 
 
 class WrongResult(Exception):
-    """A contender's output is not what its input was: its time means nothing."""
+    """A contender's output does not match its input: its time means nothing."""
 
 
 def visible(directory: str) -> Iterator[str]:
-    """Yield the paths of the files that every engine reads: neither they nor a directory above begins with `_` or `.`."""
+    """Yield the paths of the files that every engine reads: no name, of the file or of a directory above, begins with `_` or `.`."""
     for folder, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if name[0] not in "._"]
         yield from (f"{folder}/{name}" for name in names if name[0] not in "._")
 
 
 def rows(directory: str, form: str) -> int:
-    """Return how many rows the visible files hold. Raises `WrongResult` for Parquet with nulls: our input has none."""
+    """Return the number of rows in the visible files. Raises `WrongResult` for Parquet with nulls: our input has none."""
     count = _parquet_rows if form == "parquet" else _lines
     return sum(count(path) for path in visible(directory))
 
@@ -43,14 +43,14 @@ def expect(directory: str, form: str, expected: int, *, patience: float = 0) -> 
 
 
 class Same:
-    """The check that outputs of Parquet hold the same rows, and `rows` of them if that is known, in whatever order and files: by DuckDB."""
+    """Checks with DuckDB that Parquet outputs hold the same rows, and `rows` of them if given, in whatever order and files."""
 
     def __init__(self, rows: int | None) -> None:
         self._rows = rows
         self._first: tuple[Any, ...] | None = None
 
     def __call__(self, output: Path) -> None:
-        """Raise `WrongResult` if this output is not like the first one."""
+        """Raise `WrongResult` if this output differs from the first one."""
         import duckdb  # noqa: PLC0415 - counting lines needs no engine
 
         query = (

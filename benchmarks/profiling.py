@@ -1,4 +1,4 @@
-"""Where the time goes: source and sink of one batch in one thread of a plain process, under cProfile, without Spark."""
+"""Where the time is spent: source and sink of one batch in one thread of a plain process, under cProfile, without Spark."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 ONE_THREAD = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """What the environment of the profiled process must hold, since these libraries read it once."""
 
-_SPARK_ROWS = 10_000  # Spark hands Arrow batches of that many rows to a sink
+_SPARK_ROWS = 10_000  # Spark gives a sink Arrow batches of that many rows
 _TOP = 15
 _BUILT_IN = "~"
 
-# The first rule that matches "file:function" names the share; a built-in has "~" for a file.
+# The first rule that matches "file:function" names the share; a built-in has "~" as its file.
 _RULES = (
     ("reading files", r"~:.*posix\.(pread|open|fstat|close|scandir|stat)\b|/storage/.*:(read|open|info|list|stat)$"),
     ("waiting for syncs", r"~:.*(acquire|posix\.f(data)?sync|Future)|threading\.py|concurrent/futures|selectors\.py"),
@@ -49,10 +49,10 @@ _RULES = (
 
 
 def profiled(what: str, directory: str, target: str) -> dict[str, Any]:
-    """Run one batch, and once more under a profile: json-parquet, text-text (lines as bytes) or plain-text (as Arrow).
+    """Run one batch, and again under the profiler: json-parquet, text-text (lines as bytes) or plain-text (as Arrow).
 
-    Return the bytes read, the seconds without the profile, the seconds of each share with it, and of the functions
-    that took most.
+    Return the bytes read, the seconds without the profiler, and with it the seconds of each share and of the
+    slowest functions.
     """
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
@@ -68,7 +68,7 @@ def profiled(what: str, directory: str, target: str) -> dict[str, Any]:
 
 
 def _run(what: str, directory: str, target: str, *, files: int | None = None) -> int:
-    """Take the files of `directory` (or the first few) through source and sink as one batch; return their bytes."""
+    """Send the files of `directory` (or the first few) through source and sink as one batch; return their bytes."""
     form, to = ("json", "parquet") if what == "json-parquet" else ("text", "text")
     storage, options = LocalStorage(), parse(SOURCE, {"path": directory, "format": form}, what="source")
     how, splits = reading(options, schema(form)), _splits(storage, directory)[:files]
@@ -99,7 +99,7 @@ def _batches(how: Reading, splits: list[Split], *, cut: bool) -> Iterator[pa.Rec
 
 
 def shares(stats: pstats.Stats) -> dict[str, Any]:
-    """Return the seconds of each named share, the largest first, and of the functions that took most by themselves."""
+    """Return the seconds of each named share, the largest first, and of the functions that took most time themselves."""
     by_share: dict[str, float] = {}
     functions: list[tuple[str, float]] = []
     for (file, line, name), (_, _, own, _, _) in stats.stats.items():  # type: ignore[attr-defined]  # its stub lacks it
@@ -113,6 +113,6 @@ def shares(stats: pstats.Stats) -> dict[str, Any]:
 
 
 def share_of(file: str, name: str) -> str:
-    """Return the share that a function of the profile counts for."""
+    """Return the share to which a function of the profile belongs."""
     place = f"{file}:{name}"
     return next((label for label, rule in _RULES if re.search(rule, place)), "everything else")

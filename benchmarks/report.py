@@ -1,7 +1,7 @@
-"""The report: a table for the screen, `benchmarks.md` with a plot for people, `benchmarks.json` for everything else.
+"""The report: a table for the screen, `benchmarks.md` with a plot for people, `benchmarks.json` for programs.
 
-A run of some of the cases replaces those and keeps the others, so each case carries when and on which commit it was taken.
-Figures of another scale are never mixed in.
+A run of some of the cases replaces those and keeps the others, so each case records its time and its commit.
+Figures of different scales are never mixed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.figures import Figure, Series, shown, spread
 if TYPE_CHECKING:
     from pathlib import Path
 
-_BUSY = 0.2  # cores that something else kept busy when the case began
+_BUSY = 0.2  # cores that other work kept busy when the case began
 _SHARE_MIN = 0.01
 _MISS, _PASS, _NEUTRAL = "#c0504d", "#4f8a5b", "#8a8a8a"
 _TEXT_COLUMN = 34
@@ -26,7 +26,7 @@ _TEXT_COLUMN = 34
 
 @dataclass
 class Taken:
-    """A case that was run: when, on what, with which result. `failed` is why there are no figures."""
+    """A case that was run: the time, the commit and the result. `failed` says why there are no figures."""
 
     date: str
     commit: str
@@ -35,18 +35,18 @@ class Taken:
     failed: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the case as it is kept."""
+        """Return the case in its stored form."""
         return self.__dict__ | {"figures": [figure.to_json() for figure in self.figures]}
 
     @staticmethod
     def from_json(form: dict[str, Any]) -> Taken:
-        """Return the case of `to_json`."""
+        """Return the case that `to_json` has written."""
         return Taken(**(form | {"figures": [Figure.from_json(figure) for figure in form["figures"]]}))
 
 
 @dataclass
 class Report:
-    """What is known so far. `profiles` are the answers of `benchmarks.profiling`, with `date` and `commit`."""
+    """All results so far. `profiles` are the results of `benchmarks.profiling`, with `date` and `commit`."""
 
     scale: float
     command: str = ""
@@ -56,7 +56,7 @@ class Report:
 
     @staticmethod
     def load(directory: Path, scale: float) -> Report:
-        """Return the report that is kept in the directory; an empty one if there is none of this scale."""
+        """Return the report stored in the directory, or an empty one if there is none of this scale."""
         path = directory / "benchmarks.json"
         form: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         if form.get("scale") != scale:
@@ -64,7 +64,7 @@ class Report:
         return Report(**(form | {"cases": {name: Taken.from_json(case) for name, case in form["cases"].items()}}))
 
     def save(self, directory: Path) -> None:
-        """Write `benchmarks.json`, `benchmarks.md` and, if there is anything to draw, `benchmarks.svg`."""
+        """Write `benchmarks.json`, `benchmarks.md` and, if there is something to draw, `benchmarks.svg`."""
         directory.mkdir(parents=True, exist_ok=True)
         form = self.__dict__ | {"cases": {name: taken.to_json() for name, taken in self.cases.items()}}
         (directory / "benchmarks.json").write_text(
@@ -144,14 +144,14 @@ def _notes(report: Report) -> list[str]:
 
 
 def _missed(report: Report) -> list[str]:
-    """Return why what was missed was missed, as far as it is understood."""
+    """Return why requirements were missed, as far as it is understood."""
     missed = [name for name, taken in report.ordered() if any(figure.verdict == "miss" for figure in taken.figures)]
     why = [f"- **{name}**: {_WHY[name]}" for name in missed if name in _WHY]
     return ["## What was missed, and why\n", *why, ""] if why else []
 
 
 def _where(report: Report) -> list[str]:
-    """Return the section that is made of the profiles."""
+    """Return the section about the profiles."""
     if not report.profiles:
         return []
     parts = [_WHERE]
@@ -168,12 +168,12 @@ def _where(report: Report) -> list[str]:
 
 
 def drawn(report: Report) -> list[Figure]:
-    """Return the figures that are in the plot: comparisons of which something was asked."""
+    """Return the figures of the plot: comparisons with a requirement."""
     return [figure for _, taken in report.ordered() for figure in taken.figures if figure.base and figure.limit]
 
 
 def speeds(figure: Figure) -> tuple[float, float, float, float]:
-    """Return (ratio, least, greatest, asked), all as `times as fast`, also where `as long` was asked."""
+    """Return (ratio, least, greatest, required), all as `times as fast`, also where the requirement is `as long`."""
     assert figure.ratio is not None
     assert figure.ratio_spread is not None
     assert figure.limit is not None
@@ -184,7 +184,7 @@ def speeds(figure: Figure) -> tuple[float, float, float, float]:
 
 
 def draw(report: Report, path: Path) -> None:
-    """Draw how many times as fast each case is, with its spread, and what was asked for."""
+    """Draw how many times as fast each case is, with its spread and its requirement."""
     import matplotlib as mpl  # noqa: PLC0415 - a second to load, for the end of a run
     from matplotlib.figure import Figure as Drawing  # noqa: PLC0415 - a second to load, for the end of a run
     from matplotlib.ticker import ScalarFormatter  # noqa: PLC0415 - a second to load, for the end of a run
@@ -227,7 +227,7 @@ One batch through source and sink in one thread of one process, without Spark: t
 `cProfile`. Syncs have a thread of their own; what counts here is the waiting for them.
 """
 
-# What profiles and Spark's own log showed, for cases that have missed what was asked of them.
+# Findings from profiles and Spark's own log, for cases that have missed their requirement.
 _WHY = {
     "json-parquet-warm": "a query costs 0.4 s before and after its work, whatever its size: Spark starts a process for its "
     "source, plans, and writes files of its checkpoint. The work itself takes what it takes alone.",

@@ -1,4 +1,4 @@
-"""Where contenders work, and their processes: one each, only one of which has something to do at any time."""
+"""The contenders' directories and processes: each has one process, and only one process works at any time."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ class ContenderFailed(Exception):
 
 @dataclass(frozen=True)
 class Room:
-    """The places below one directory: input that is kept, output that is not, logs, and a cache of our own."""
+    """The places below one directory: input that is kept, output that is not, logs, and a separate cache."""
 
     root: Path
 
     @property
     def data(self) -> Path:
-        """Return where data sets are kept."""
+        """Return the directory of data sets."""
         return self._directory("data")
 
     @property
     def work(self) -> Path:
-        """Return where outputs are, on the file system of the input."""
+        """Return the directory of outputs, on the file system of the input."""
         return self._directory("work")
 
     @property
     def logs(self) -> Path:
-        """Return where the stderr of contenders goes."""
+        """Return the directory for the stderr of contenders."""
         return self._directory("logs")
 
     @property
     def skipped_syncs(self) -> Path:
-        """Return the file that has one byte for each sync that a contender without syncs left out."""
+        """Return the file with one byte for each sync that a contender without syncs skipped."""
         return self.work / "skipped-syncs"
 
     def cache(self, *, archive: bool) -> Path:
@@ -69,15 +69,15 @@ class Room:
 
 
 def clear(path: Path) -> None:
-    """Remove a directory and all in it, if it is there."""
+    """Remove a directory and its contents, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(path)
 
 
 def environment(kind: str, room: Room, *, archive: bool = True, syncs: bool = True) -> dict[str, str]:
-    """Return the environment of a contender's process: that of this one, and what makes the contender."""
+    """Return the environment of a contender's process: this process's, with the contender's variables."""
     base = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "PENSTOCK_"))}
-    base[launch.TOGETHER] = "1"  # what is waited for and killed is the group
+    base[launch.TOGETHER] = "1"  # the group is waited for and killed
     base["BENCHMARKS_SKIPPED_SYNCS"] = str(room.skipped_syncs)
     inherited = [str(Path(entry).resolve()) for entry in base.get("PYTHONPATH", "").split(os.pathsep) if entry]
     first = [] if syncs else [str(_NO_SYNC)]
@@ -89,7 +89,7 @@ def environment(kind: str, room: Room, *, archive: bool = True, syncs: bool = Tr
 
 
 def ensure_archive(room: Room) -> None:
-    """Make in our own cache what `penstock warmup` makes, unless it is there."""
+    """Make in our own cache what `penstock warmup` makes, unless it exists."""
     code = "from penstock.session import archive, direct; archive.flags() or archive.make(); direct.learn()"
     _completed([sys.executable, "-c", code], environment("ingest", room), room, "warmup")
 
@@ -97,7 +97,7 @@ def ensure_archive(room: Room) -> None:
 def whole_process(
     kind: str, command: dict[str, Any], room: Room, *, archive: bool = True, variables: dict[str, str] | None = None
 ) -> float:
-    """Run one command in a fresh process, with more variables of its environment; return the seconds from its start to its end."""
+    """Run one command in a new process, with additional environment variables; return the seconds from its start to its end."""
     arguments = [sys.executable, "-m", "benchmarks.worker", kind, json.dumps(command)]
     return _completed(arguments, environment(kind, room, archive=archive) | (variables or {}), room, kind)
 
@@ -124,7 +124,7 @@ def _completed(arguments: list[str], variables: dict[str, str], room: Room, labe
 def _process(
     arguments: list[str], room: Room, variables: dict[str, str], log: int, stdout: int
 ) -> Iterator[subprocess.Popen[str]]:
-    """Yield a process in a group of its own; at the end the group (a JVM takes a while) is waited for, then killed."""
+    """Yield a process in its own group; at the end wait for the group (a JVM takes a while), then kill it."""
     process = subprocess.Popen(
         arguments,
         stdin=subprocess.PIPE,
@@ -152,7 +152,7 @@ def _process(
 
 
 def _signal(group: int, number: int) -> bool:
-    """Send a signal to a group that we started; tell whether anybody is left in it."""
+    """Send a signal to a group that we started; tell whether any process is left in it."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
@@ -173,12 +173,12 @@ class Worker:
         self._log = log
 
     def ask(self, **command: Any) -> dict[str, Any]:  # noqa: ANN401 - what JSON holds
-        """Have a command done; return its answer. Raises `ContenderFailed`."""
+        """Run a command; return its answer. Raises `ContenderFailed`."""
         self.send(**command)
         return self.answer()
 
     def send(self, **command: Any) -> None:  # noqa: ANN401 - what JSON holds
-        """Give a command, without waiting for its end."""
+        """Send a command, without waiting for its end."""
         assert self._process.stdin is not None
         try:
             print(json.dumps(command), file=self._process.stdin, flush=True)
@@ -215,7 +215,7 @@ def worker(
         made.answer()
         yield made
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it died meanwhile; who asked it has been told
+        with contextlib.suppress(BrokenPipeError):  # it died meanwhile; the caller of `ask` knows
             process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_END_SECONDS_MAX)

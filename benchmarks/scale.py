@@ -1,11 +1,11 @@
-"""What a batch of the sink costs as the work grows, without Spark: `python -m benchmarks.scale [CASE]...`.
+"""The cost of a batch of the sink as the work grows, without Spark: `python -m benchmarks.scale [CASE]...`.
 
-It is what `docs/scale.md` has its figures from.
+The figures in `docs/scale.md` come from it.
 
 Each case runs one thing at several sizes and prints, of the median batch after the first, the processor time of the driver (begin and
 commit) and of a task, the bytes that are put and read of the sink's state, those that travel to one task, and the exponent: the
 slope, between the smallest and the largest size, of the logarithm of the driver's time over that of the size. Output is in memory
-where that can be had (`/dev/shm`), so that syncs cost nothing: what is measured is work, not the disk.
+where possible (`/dev/shm`), so that syncs cost nothing: the work is measured, not the disk.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - a place in memory, used for directori
 
 @dataclass
 class Counted:
-    """What a batch cost: seconds of the processor, and bytes of state."""
+    """The cost of a batch: processor seconds, and bytes of state."""
 
     driver: float = 0
     tasks: list[float] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Counting(LocalStorage):
 
 
 class Query:
-    """A query that writes to a sink in a directory of its own, one batch after the other."""
+    """A query that writes to a sink in a new directory, one batch after another."""
 
     def __init__(self, root: Path, options: dict[str, str], schema: pa.Schema = SCHEMA) -> None:
         self.storage = Counting()
@@ -92,7 +92,7 @@ class Query:
         counted.travels = len(sent)
         results = [self._task(sent, batch.number, writer, given) for writer, given in rows.items()]
         self._timed(lambda: self.sink.commit(batch, results))
-        self.storage.counted = Counted()  # what follows is not of the batch
+        self.storage.counted = Counted()  # what follows does not belong to the batch
         tables = {table.file: table.size for table in self.sink.ledger.head().open.tables}
         counted.put += sum(size for file, size in tables.items() if file not in self.tables)
         self.tables = tables
@@ -120,33 +120,33 @@ def rows_of(buckets: Iterable[int]) -> list[pa.RecordBatch]:
 
 
 def all_touched(root: Path, writers: int) -> list[Counted]:
-    """So many tasks, each with a hundred buckets and a row for each of them at every batch."""
+    """Measure `writers` tasks, each with a hundred buckets and a row for each bucket in every batch."""
     query = Query(root, BUCKETED)
     return [query.run({writer: rows_of(range(100)) for writer in range(writers)}) for _ in range(4)]
 
 
 def few_touched(root: Path, writers: int) -> list[Counted]:
-    """So many tasks have a hundred open parts each; a batch touches ten parts of ten of them."""
+    """Measure `writers` tasks, each with a hundred open parts; a batch touches ten parts of ten tasks."""
     query = Query(root, BUCKETED)
     query.run({writer: rows_of(range(100)) for writer in range(writers)})
     return [query.run({writer: rows_of(range(n, n + 10)) for writer in range(10)}) for n in range(12)]
 
 
 def buckets(root: Path, number: int) -> list[Counted]:
-    """One task with so many buckets at each batch, all of which end with it."""
+    """Measure one task with the given number of buckets in each batch; all of them end with the batch."""
     query = Query(root, BUCKETED | {"rollBatches": "1"})
     return [query.run({0: rows_of(range(number))}) for _ in range(4)]
 
 
 def open_parts(root: Path, number: int) -> list[Counted]:
-    """One task has so many open parts; a batch touches eighty."""
+    """Measure one task with the given number of open parts; a batch touches eighty."""
     query = Query(root, BUCKETED)
     query.run({0: rows_of(range(number))})
     return [query.run({0: rows_of(range(n * 7, n * 7 + 80))}) for n in range(12)]
 
 
 def history(root: Path, number: int) -> list[Counted]:
-    """Finish a file a batch, in a ledger that has so many already."""
+    """Measure batches that finish a file each, in a ledger that already has the given number of files."""
     query = Query(root, {"format": "text", "rollBatches": "1"}, pa.schema([("value", pa.string())]))
     row = [pa.record_batch({"value": ["a line of a log"]})]
     query.run({0: row})
@@ -155,7 +155,7 @@ def history(root: Path, number: int) -> list[Counted]:
 
 
 def _finish(sink: Sink, number: int) -> None:
-    """Have the ledger name so many files, a thousand a record."""
+    """Make the ledger name the given number of files, a thousand in each record."""
     left = number
     while left:
         head = sink.ledger.head()
@@ -173,7 +173,7 @@ def _finish(sink: Sink, number: int) -> None:
 
 
 def directory(root: Path, number: int) -> list[Counted]:
-    """Look, as a query that goes on does, at a directory of so many files that has one more each time."""
+    """List, as a running query does, a directory with the given number of files and one more each time."""
     root.mkdir()
     for n in range(number):
         (root / f"f{n:07}").touch()

@@ -1,4 +1,4 @@
-"""JSON of shapes that nobody tuned for: each differs from the plain records of `data` in one thing that matters to a reader.
+"""JSON of shapes for which nothing was tuned: each differs from the plain records of `data` in one property that matters to a reader.
 
 A shape is its columns and a seeded generator of records. A column is the name of Spark's type, a dictionary for a struct,
 or a list of one for an array.
@@ -27,7 +27,7 @@ _LONG_BYTES = 20_000
 
 @dataclass(frozen=True)
 class Shape:
-    """Records of one shape; `about` says what it is that differs."""
+    """Records of one shape; `about` names the difference."""
 
     about: str
     columns: dict[str, Any]
@@ -35,7 +35,7 @@ class Shape:
 
 
 def spark_type(column: Any) -> Any:  # noqa: ANN401 - a name, a dictionary or a list
-    """Return a column's type as Spark's JSON has it."""
+    """Return a column's type in Spark's JSON."""
     if isinstance(column, dict):
         return {"type": "struct", "fields": fields(column)}
     if isinstance(column, list):
@@ -44,7 +44,7 @@ def spark_type(column: Any) -> Any:  # noqa: ANN401 - a name, a dictionary or a 
 
 
 def fields(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return columns as Spark's JSON has the fields of a struct."""
+    """Return columns as the fields of a struct in Spark's JSON."""
     return [
         {"name": name, "type": spark_type(column), "nullable": True, "metadata": {}} for name, column in columns.items()
     ]
@@ -53,7 +53,7 @@ def fields(columns: dict[str, Any]) -> list[dict[str, Any]]:
 def _lines(
     record: Callable[[int, random.Random], Record], *, end: str = "\n", escaped: bool = False
 ) -> Callable[[random.Random], Iterator[bytes]]:
-    """Return the generator of lines of a function that makes the record of a number."""
+    """Return a generator of lines from a function that makes the record of a number."""
 
     def records(chance: random.Random) -> Iterator[bytes]:
         for number in count():

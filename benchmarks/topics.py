@@ -1,9 +1,9 @@
 """`python -m benchmarks.topics [CONTENDER...]`: topics of Kafka into Parquet: by ingests, as a stream, and by Spark's own connector.
 
-A broker of its own on this machine has a million records (`RECORDS`) of about 100 bytes in four partitions. Each contender is a process
-with a session of its own, in turns; it takes the topic three times (`RUNS`), the first of which does not count. Wall and processor
+A broker on this machine has a million records (`RECORDS`) of about 100 bytes in four partitions. Each contender is a process
+with its own session, in turns; it takes the topic three times (`RUNS`), and the first run does not count. Wall and processor
 seconds are those of the best run, processor seconds those of the session's processes, JVM and workers, without the broker. Spark's own
-connector is not made for this version of Spark: where its jars of 4.2.0 can be had and work it is shown, into our sink and into Spark's
+connector is not made for this version of Spark: if its jars of 4.2.0 can be fetched and work, it is shown, into our sink and into Spark's
 own Parquet files.
 """
 
@@ -47,30 +47,30 @@ def ingest(spark: SparkSession, servers: str, topic: str, out: str) -> None:
 
 
 def without_spark(spark: SparkSession, servers: str, topic: str, out: str) -> None:  # noqa: ARG001 - as all contenders
-    """Take the topic as `penstock ingest` does where nothing needs Spark: processes of its own are begun anew each time."""
+    """Take the topic as `penstock ingest` does when nothing needs Spark: each run starts new processes."""
     run = here(f"kafka://{servers}/{topic}", out, source={}, sink={"format": "parquet"})
     assert run is not None
     carried_out(run, None)
 
 
 def ingest_json(spark: SparkSession, servers: str, topic: str, out: str) -> None:
-    """Take it by an ingest that decodes values."""
+    """Take the topic by an ingest that decodes values."""
     source = {"format": "json", "schema": "id bigint, name string, rest string"}
     penstock.ingest(spark, f"kafka://{servers}/{topic}", out, source=source, sink={"format": "parquet"})
 
 
 def stream(spark: SparkSession, servers: str, topic: str, out: str) -> None:
-    """Take it by a query from `penstock-kafka` into our sink."""
+    """Take the topic by a query from `penstock-kafka` into our sink."""
     _query(spark, "penstock-kafka", servers, topic, out, "penstock")
 
 
 def java_ours(spark: SparkSession, servers: str, topic: str, out: str) -> None:
-    """Take it by a query from Spark's own connector into our sink."""
+    """Take the topic by a query from Spark's own connector into our sink."""
     _query(spark, "kafka", servers, topic, out, "penstock")
 
 
 def java_parquet(spark: SparkSession, servers: str, topic: str, out: str) -> None:
-    """Take it by a query from Spark's own connector into Spark's own files."""
+    """Take the topic by a query from Spark's own connector into Spark's own files."""
     _query(spark, "kafka", servers, topic, out, "parquet")
 
 
@@ -93,12 +93,12 @@ CONTENDERS: dict[str, Callable[[SparkSession, str, str, str], None]] = {
 
 
 def _processor_seconds() -> float:
-    """Return what the processes of this contender have used by now, with those of their children that have ended."""
+    """Return the processor seconds of this contender's processes so far, with those of their children that have ended."""
     return sum(map(_ticks, Path("/proc").glob("[0-9]*"))) / _HERTZ
 
 
 def _ticks(process: Path) -> int:
-    """Return what a process has used if it is one of this contender's, in whatever session of the system."""
+    """Return a process's usage if it belongs to this contender, whatever its system session."""
     try:
         if MARK not in (process / "environ").read_bytes():
             return 0
@@ -108,7 +108,7 @@ def _ticks(process: Path) -> int:
 
 
 def contend(name: str, servers: str, topic: str, work: str) -> None:
-    """Run one contender in this process, and print what it took."""
+    """Run one contender in this process, and print its measurements."""
     config = {"spark.jars": ",".join(map(str, jars.connector()))} if name.startswith("connector") else {}
     spark = penstock.local_session("local[2]", config=config)
     best: dict[str, float] = {}
@@ -143,7 +143,7 @@ def fill(kafka: Kafka) -> str:
 
 
 def measured(name: str, *arguments: str) -> dict[str, Any] | None:
-    """Return what a contender took in a process of its own, `None` if it cannot run here."""
+    """Return a contender's measurements in a separate process, or `None` if it cannot run here."""
     command = [sys.executable, "-m", "benchmarks.topics", name, *arguments]
     run = subprocess.run(command, env=os.environ | {_NAME: uuid4().hex}, capture_output=True, text=True, check=False)
     lines = [line for line in run.stdout.splitlines() if line.startswith("RESULT")]
@@ -155,7 +155,7 @@ def measured(name: str, *arguments: str) -> dict[str, Any] | None:
 
 
 def main(names: list[str]) -> None:
-    """Fill a topic, have each take it in turn, and print the figures."""
+    """Fill a topic, let each contender take it in turn, and print the figures."""
     with tempfile.TemporaryDirectory(prefix="topics-") as work:
         (Path(work) / "kafka").mkdir()
         with running(Path(work) / "kafka") as kafka:

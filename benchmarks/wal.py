@@ -1,6 +1,6 @@
 """`python -m benchmarks.wal`: the log against a raw write and fdatasync, SQLite, and a raw read with a checksum; and into Spark.
 
-All in one process, on one disk, in turns, the middle of some rounds: what is compared is ratios, not times.
+All run in one process, on one disk, in turns, and the median of some rounds counts: the results are ratios, not times.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def middle(*contenders: Callable[[], float]) -> list[float]:
-    """Return the median of each contender, which take turns."""
+    """Return the median of each contender; they take turns."""
     rounds = [[contender() for contender in contenders] for _ in range(_ROUNDS)]
     return [statistics.median(each) for each in zip(*rounds, strict=True)]
 
 
 def raw_append(path: Path, size: int) -> float:
-    """Write and sync groups of so many records; return the seconds a group takes."""
+    """Write and sync groups of this number of records; return the seconds for each group."""
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     data = _RECORD * size
 
@@ -61,7 +61,7 @@ def raw_append(path: Path, size: int) -> float:
 
 
 def log_append(path: Path, size: int, *, many: bool) -> float:
-    """Do the same by the log."""
+    """Do the same with the log."""
     records = [_RECORD] * size
     with Writer(str(path)) as writer:
         writer.append(_RECORD)
@@ -80,7 +80,7 @@ def log_append(path: Path, size: int, *, many: bool) -> float:
 
 
 def sqlite_append(path: Path, size: int) -> float:
-    """Do the same by SQLite, a transaction a group, in WAL mode with synchronous=FULL."""
+    """Do the same with SQLite, a transaction for each group, in WAL mode with synchronous=FULL."""
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode=WAL")
@@ -100,7 +100,7 @@ def sqlite_append(path: Path, size: int) -> float:
 
 
 def log_threads(path: Path, threads: int) -> float:
-    """Return the seconds a record takes when so many threads append and wait for each."""
+    """Return the seconds for each record when this number of threads append and wait for each record."""
     with Writer(str(path)) as writer:
 
         def wait() -> None:
@@ -119,7 +119,7 @@ def log_threads(path: Path, threads: int) -> float:
 
 
 def appends(root: Path) -> None:
-    """Print what an append costs, made durable in groups of 1, 64 and 512."""
+    """Print the cost of an append, made durable in groups of 1, 64 and 512."""
     for size in (1, 64, 512):
         raw, one, many, sqlite = middle(
             lambda size=size: raw_append(root / f"raw-{size}", size),  # type: ignore[misc]  # - a default binds it
@@ -164,7 +164,7 @@ def reads(root: Path) -> None:
 
 
 def seeks(root: Path) -> None:
-    """Print what a seek takes in a log of many segments."""
+    """Print the cost of a seek in a log of many segments."""
     path = root / "seek"
     with Writer(str(path), segment_size=400) as writer:
         at = [writer.append(_RECORD) for _ in range(_SEGMENTS)]

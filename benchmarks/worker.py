@@ -3,7 +3,7 @@
     python -m benchmarks.worker spark|ingest|plain|cluster|bare    many commands, one session
     python -m benchmarks.worker spark|ingest|plain '{"op": ...}'   one command, then the end: a whole process
 
-Nothing here is imported that a contender does not need: its start is part of what is measured. Whatever Spark and its JVM
+Nothing is imported here that a contender does not need, because its start is measured, too. What Spark and its JVM
 write to stdout goes to stderr, which the harness keeps in a file.
 """
 
@@ -25,7 +25,7 @@ _PROCESS_START = time.perf_counter()
 
 
 def main(kind: str, once: str | None = None) -> int:
-    """Serve until stdin ends, or do the one command; return the exit status."""
+    """Serve until stdin ends, or run the one command; return the exit status."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     session = _session(kind)

@@ -1,4 +1,4 @@
-"""More cases: kinds of work that users do with files, each beside Spark's own source and sink, with what they asked for."""
+"""More cases: kinds of work that users do with files, each compared with Spark's own source and sink, with the required result."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _parquet_parquet(bench: Bench) -> list[Figure]:
 def _beside_alone(
     bench: Bench, name: str, what: str, data: DataSet, limit: float, partition: str | None = None
 ) -> list[Figure]:
-    """Return what an ingest to Parquet took beside Spark's own, and what its parser and writer alone did."""
+    """Return the times of an ingest to Parquet, of Spark's own query, and of our parser and writer alone."""
     with sessions(bench, "ingest") as (theirs, ours), bare(bench) as pair:
         contenders = [
             warm(SPARK, theirs, "spark", data, "parquet", partition=partition),
@@ -161,7 +161,7 @@ def _named(bench: Bench) -> list[Figure]:
 
 
 def _from(label: str, ours: Worker, data: DataSet, source: dict[str, str]) -> Contender:
-    """Return an ingest of files into files of their own form; `source` are options beside those of the form."""
+    """Return an ingest of files into files of the same form; `source` are options in addition to those of the form."""
 
     def run(output: Path) -> float:
         asked = job("ingest", data, output, data.form)
@@ -256,7 +256,7 @@ def _next_file(bench: Bench) -> list[Figure]:
 
 
 def _landing(source: Path, run: Callable[[], float]) -> Callable[[Path], float]:
-    """Return what lands a file of a line and then runs."""
+    """Return a function that lands a file of one line and then runs."""
 
     def landed(_output: Path) -> float:
         path = f"{source}/new-{time.time_ns()}.log"
@@ -273,7 +273,7 @@ def _without_output(run: Callable[[], float]) -> Callable[[Path], float]:
 
 
 def _lines_of(source: Path, target: Path) -> Callable[[Path], None]:
-    """Return the check that a target has a line for each file of a source, so many as there are then."""
+    """Return a check that a target has a line for each file that the source has then."""
     return lambda _output: checked("text", len(os.listdir(source)))(target)  # noqa: PTH208 - 100,000 names
 
 
@@ -334,7 +334,7 @@ def _milliseconds(label: str, seconds: list[float]) -> Series:
 
 
 def _counts(output: Path, rows: int) -> None:
-    """Raise `WrongResult` unless the counts in Parquet add up to so many rows."""
+    """Raise `WrongResult` unless the counts in Parquet add up to this number of rows."""
     counted = sum(sum(pq.read_table(path, columns=["count"])["count"].to_pylist()) for path in visible(str(output)))
     if counted != rows:
         msg = f"{output}: {counted:,} records were counted, expected {rows:,}"
@@ -342,7 +342,7 @@ def _counts(output: Path, rows: int) -> None:
 
 
 def _opened_by(identity: pyrage.x25519.Identity, form: str, rows: int) -> Callable[[Path], None]:
-    """Return the check that files which the identity opens hold so many rows."""
+    """Return a check that the files, opened with the identity, hold this number of rows."""
 
     def check(output: Path) -> None:
         for path in list(visible(str(output))):
@@ -355,7 +355,7 @@ def _opened_by(identity: pyrage.x25519.Identity, form: str, rows: int) -> Callab
 
 
 def _as_parquet(data: DataSet) -> DataSet:
-    """Return records of JSON as Parquet, made by pyarrow beside them unless an earlier run did."""
+    """Return JSON records as Parquet, made by pyarrow next to them unless an earlier run did."""
     directory = Path(f"{data.directory}-parquet")
     directory.mkdir(exist_ok=True)
     paths = [directory / f"{Path(path).stem}.parquet" for path in data.paths]

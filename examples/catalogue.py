@@ -1,11 +1,11 @@
-"""Register every finished file of an output in a table, by upsert, and compare the two: the output as its own event stream.
+"""Register every finished file of an output in a table, by upsert, and compare the two: the output is its own event stream.
 
-Run it with `python examples/catalogue.py`. A query writes events by day; a second one takes what the first has published, from the
-ledger and not from a listing, into a table of SQLite. Its last batch is run again, as after a crash, and the writer goes on: each
-file is in the catalogue once, with its rows, and the day that is complete is marked as such.
+Run it with `python examples/catalogue.py`. One query writes events by day; a second one reads from the ledger, not from a listing,
+what the first has published, and puts it into a SQLite table. Its last batch runs again, as after a crash, and the writer goes on: each
+file is in the catalogue once, with its rows, and the complete day is marked as such.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def put(directory: Path, number: int) -> None:
 
 
 def write(spark: SparkSession, work: Path) -> None:
-    """Write what is new, by day; what is told of days that are complete goes with the files."""
+    """Write what is new, by day; the statements that a day is complete are published with the files."""
     events = spark.readStream.format("penstock").option("format", "json").schema("ts timestamp").load(str(work / "in"))
     options = {
         "format": "parquet",
@@ -47,9 +47,9 @@ def write(spark: SparkSession, work: Path) -> None:
 
 
 def register(spark: SparkSession, work: Path) -> None:
-    """Bring what was published since into the catalogue."""
+    """Bring what was published since the last call into the catalogue."""
     published = spark.readStream.format("penstock").option("emit", "published").load(str(work / "out"))
-    # A row a file, and a row a day that is complete: both have a key of their own.
+    # One row for each file and one for each complete day: both have their own key.
     rows = published.selectExpr("coalesce(path, bucket) AS name", "event", "bucket", "rows", "size", "digest", "time")
     catalogue = {"url": f"sqlite:///{work}/catalogue.db", "table": "files", "mode": "upsert", "keyColumns": "name"}
     writer = rows.writeStream.format("penstock-db").options(**catalogue, sinkId="catalogue").trigger(availableNow=True)
@@ -62,7 +62,7 @@ def run_again(checkpoint: Path) -> None:
 
 
 def main() -> None:
-    """Write and register in turns, with a replay between; then compare the catalogue with the directory."""
+    """Write and register in turns, with a replay in between; then compare the catalogue with the directory."""
     spark = penstock.local_session()
     with tempfile.TemporaryDirectory() as directory:
         work = Path(directory)

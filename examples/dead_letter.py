@@ -3,7 +3,7 @@
 Run it with `python examples/dead_letter.py`. It needs no input.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def convert(row: Payment) -> dict[str, float]:
-    """Stand for a call of the API: it takes a while, and refuses what it does not know."""
+    """Stand in for a call of the API: it takes a while, and refuses an unknown currency."""
     await asyncio.sleep(0.01)
     rates = {"EUR": 1.0, "USD": 0.9, "GBP": 1.2}
     if row.currency not in rates:
@@ -29,7 +29,7 @@ async def convert(row: Payment) -> dict[str, float]:
 
 
 def show(row: Row) -> str:
-    """Return a failed row as a line."""
+    """Return a failed row as a line of text."""
     error = row["_error"]
     return f"payment {row['id']}: {error.message} (attempts: {error.attempts})"
 
@@ -47,7 +47,7 @@ def main() -> None:
         rate="100/s",
         retry=penstock.Retry(max_attempts=3, delay=0.05, on=(TimeoutError, OSError)),
         on_error="column",
-    ).cache()  # two frames come of it: without this, each would make the calls
+    ).cache()  # two frames use it; without this, each would make the calls
     good, failed = penstock.split_errors(converted)
     print(f"{good.count()} converted, {failed.count()} set aside:")
     for line in sorted(map(show, failed.collect())):

@@ -1,10 +1,10 @@
 """Ingest JSON files, some of them encrypted, into encrypted Parquet that two people can read, and the cluster cannot.
 
-Run it with `python examples/encrypted.py`, with `pip install 'penstock[age]'`. Keys are made here; elsewhere `age-keygen` makes them, and
-those of the readers stay with the readers.
+Run it with `python examples/encrypted.py`, after `pip install 'penstock[age]'`. The example makes its own keys; otherwise `age-keygen`
+makes them, and only the readers have the readers' keys.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def make_files(directory: Path, to: pyrage.x25519.Recipient) -> None:
-    """Write a clear file of sales, and an encrypted one."""
+    """Write an unencrypted file of sales, and an encrypted one."""
     directory.mkdir()
     for name in ("monday.json", "tuesday.json.age"):
         sales = [{"customer": f"{name[:3]}-{i}", "cents": 25 * i} for i in range(600)]
@@ -45,7 +45,7 @@ def ingest(spark: SparkSession, source: Path, output: Path, readers: Path) -> pe
 
 
 def seen(path: Path, key: pyrage.x25519.Identity) -> str:
-    """Return what somebody with a key reads of a file."""
+    """Return what the owner of a key reads from a file."""
     try:
         table = pq.read_table(io.BytesIO(pyrage.decrypt(path.read_bytes(), [key])))
     except pyrage.DecryptError:
@@ -54,7 +54,7 @@ def seen(path: Path, key: pyrage.x25519.Identity) -> str:
 
 
 def main() -> None:
-    """Ingest, look for rows in what lies on the disk, and read as one of the readers."""
+    """Ingest, look for rows in plain text on the disk, and read as one of the readers."""
     alice, bob, cluster, staging = (pyrage.x25519.Identity.generate() for _ in range(4))
     os.environ |= {"INPUT_KEY": str(cluster), "STAGING_KEY": str(staging)}  # before Spark starts: its workers need them
     spark = penstock.local_session()

@@ -4,7 +4,7 @@ Run it with `python examples/enrich.py`. It starts its own service, makes its ow
 removes it at the end.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECONDS_MAX = 0.05
 
 
 class Service(BaseHTTPRequestHandler):
-    """Scores a user: after a while, and to one request in five it says 429 or 503. It counts the keys that it is given."""
+    """Scores a user after a while, and answers one request in five with 429 or 503. It counts the keys that it receives."""
 
     protocol_version = "HTTP/1.1"
     seen: ClassVar[Counter[str]] = Counter()
@@ -52,7 +52,7 @@ class Service(BaseHTTPRequestHandler):
 
 
 class Busy(Exception):
-    """The service asks to come again."""
+    """The service asks the caller to try again later."""
 
 
 class Score(penstock.AsyncFunction):
@@ -62,11 +62,11 @@ class Score(penstock.AsyncFunction):
         self.port = port
 
     async def open(self, ctx: Context) -> None:  # noqa: ARG002 - who needs to know the query finds it there
-        """Make the pool of connections: once a worker process, for all batches."""
+        """Make the pool of connections: once in each worker process, for all batches."""
         self.free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def invoke(self, row: Row, call: Call) -> dict[str, float]:
-        """Make one call; `call.id` is the same if it is repeated, so the service could tell."""
+        """Make one call; a repeated call has the same `call.id`, so the service could recognise it."""
         reader, writer = self.free.pop() if self.free else await asyncio.open_connection("127.0.0.1", self.port)
         ask = f"GET /users/{row.value}/score HTTP/1.1\r\nHost: scores\r\nIdempotency-Key: {call.id}\r\n\r\n"
         writer.write(ask.encode())

@@ -3,7 +3,7 @@
 Run it with `python examples/ingest.py`. The same call again takes only what is new.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def in_euro(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Drop what was free of charge, and replace the price in cents by one in euro. Runs on the executors."""
+    """Drop free items, and replace the price in cents by a price in euro. Runs on the executors."""
     paid = batch.filter(pc.greater(batch.column("cents"), 0))
     euro = pc.divide(paid.column("cents").cast(pa.float64()), 100.0)
     return pa.RecordBatch.from_arrays([paid.column("country"), euro], names=["country", "euro"])
@@ -50,7 +50,7 @@ def ingest(spark: SparkSession, source: Path, output: Path) -> Ingested:
 
 
 def ingest_by_sql(spark: SparkSession, source: Path, output: Path) -> Ingested:
-    """Do the same in Spark's SQL, which is answered on the executors too, without Spark."""
+    """Do the same by Spark SQL, which Penstock evaluates on the executors, without Spark."""
     return penstock.ingest(
         spark,
         str(source),

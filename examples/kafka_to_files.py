@@ -1,12 +1,12 @@
-"""Write topics of Kafka to files, exactly once: SIGKILLs beside a producer whose every fourth transaction aborts.
+"""Write Kafka topics to files, exactly once: the query is killed with SIGKILL, and every fourth transaction of the producer aborts.
 
-Run it with `python examples/kafka_to_files.py [HOST:PORT] [--kills N]`. Without brokers it starts one of its own: a real Kafka,
-whose jars (43 MB) are fetched the first time. A query reads two topics with `format("penstock-kafka")` and writes Parquet, a
-directory a topic. It is killed with its JVM in the middle, three times, while the producer goes on. In the end a consumer that
-has nothing to do with Penstock reads the topics, and what it gets is compared with the files.
+Run it with `python examples/kafka_to_files.py [HOST:PORT] [--kills N]`. Without an address it starts its own broker: a real Kafka,
+whose jars (43 MB) are fetched the first time. A query reads two topics with `format("penstock-kafka")` and writes Parquet, with a
+directory for each topic. It is killed with its JVM in the middle, three times, while the producer goes on. In the end an independent
+consumer reads the topics without Penstock, and its records are compared with the files.
 """
 # ruff: noqa: INP001, S603, T201
-# An example is a script of its own, it starts itself again, and it prints what it did.
+# An example is a standalone script, it starts itself again, and it prints what it did.
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PARTITIONS = 2
 
 
 def run_query(servers: str, topics: str, work: str, ends: str) -> None:
-    """Write the topics to files: all that is there (`ends`), or on and on."""
+    """Write the topics to files: the available records (`ends`), or without end."""
     spark = penstock.local_session("local[2]")
     rows = (
         spark.readStream.format("penstock-kafka")
@@ -60,7 +60,7 @@ def run_query(servers: str, topics: str, work: str, ends: str) -> None:
 
 
 class Bank(threading.Thread):
-    """A producer of transactions over both topics, every fourth of which it aborts; it goes on until it is told to end."""
+    """A producer of transactions over both topics; it aborts every fourth one, and goes on until it is told to end."""
 
     def __init__(self, servers: str, topics: list[str]) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ def run_and_kill(command: list[str], work: Path, at: int) -> None:
 
 
 def consumed(servers: str, topics: list[str]) -> Counter[tuple[Any, ...]]:
-    """Return how often a consumer of a group, without anything of ours, gets each committed record."""
+    """Return how often a consumer of a group, without any of our code, gets each committed record."""
     settings = {"group.id": uuid4().hex, "auto.offset.reset": "earliest", "enable.partition.eof": True}
     consumer = Consumer({"bootstrap.servers": servers, "isolation.level": "read_committed", **settings})
     consumer.subscribe(topics)
@@ -121,14 +121,14 @@ def consumed(servers: str, topics: list[str]) -> Counter[tuple[Any, ...]]:
 
 
 def written(files: Path) -> Counter[tuple[Any, ...]]:
-    """Return how often each record is in the files, as anybody sees them."""
+    """Return how often each record is in the files that any reader sees."""
     visible = [str(path) for path in files.rglob("*.parquet") if "_penstock" not in path.parts]
     table = ds.dataset(visible).to_table(columns=["topic", "partition", "offset", "value"])
     return Counter(tuple(row.values()) for row in table.to_pylist())
 
 
 def broker(directory: Path) -> Any:  # noqa: ANN401 - a context manager of the tests'
-    """Return a broker of our own, to be entered."""
+    """Return a context manager that runs our own broker."""
     sys.path.append(str(Path(__file__).resolve().parent.parent))
     from tests.support.kafka import running  # noqa: PLC0415 - only where none is given
 
@@ -170,7 +170,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("servers", nargs="?", metavar="HOST:PORT", help="brokers; without it one is started")
     parser.add_argument("--kills", type=int, default=len(KILL_AT_BATCH), help="how often it is killed, at most")
-    parser.add_argument("--query", nargs=4, help=argparse.SUPPRESS)  # it was started by itself
+    parser.add_argument("--query", nargs=4, help=argparse.SUPPRESS)  # set when it starts itself
     asked = parser.parse_args()
     if asked.query:
         run_query(*asked.query)

@@ -1,10 +1,10 @@
 """Kill an ingest in the middle with SIGKILL, look at what is visible, start it again, and prove that nothing is lost.
 
-Run it with `python examples/kill_me.py`. The ingest that is killed is a process of its own; SIGKILL ends it with its JVM, and no
-code of it runs any more. What a reader sees at that moment are finished files only. The second start goes on where the first one was.
+Run it with `python examples/kill_me.py`. The ingest is a separate process; SIGKILL ends it and its JVM, and none of
+its code runs afterwards. At that moment a reader sees only finished files. The second start continues where the first one stopped.
 """
 # ruff: noqa: INP001, S603, T201
-# An example is a script of its own, it starts itself again, and it prints what it did.
+# An example is a standalone script, it starts itself again, and it prints what it did.
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KILL_AT_RECORD = 8
 
 
 def run_ingest(source: str, output: str) -> None:
-    """Ingest in small batches and small files, so that there is a middle to be killed in."""
+    """Ingest in small batches and small files, so that there is a middle in which to kill it."""
     spark = penstock.local_session("local[2]", rows_in_jvm=False)
     done = penstock.ingest(spark, source, output, source={"maxBytesPerTrigger": "20k"}, sink={"rollSize": "50k"})
     print(f"ingest: done at batch {done.batch}, {done.rows} rows", flush=True)
@@ -32,7 +32,7 @@ def run_ingest(source: str, output: str) -> None:
 
 
 def start(source: Path, output: Path) -> subprocess.Popen[bytes]:
-    """Start the ingest in a process group of its own."""
+    """Start the ingest in a separate process group."""
     command = [sys.executable, __file__, str(source), str(output)]
     return subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
 
@@ -50,7 +50,7 @@ def kill_in_the_middle(process: subprocess.Popen[bytes], output: Path) -> None:
 
 
 def visible_lines(output: Path) -> list[str]:
-    """Return the lines that a reader sees: all files but those in directories that begin with `_`."""
+    """Return the lines that a reader sees: all files except those in directories that begin with `_`."""
     files = [path for path in output.rglob("*.txt") if not path.relative_to(output).parts[0].startswith("_")]
     return [line for path in files for line in path.read_text().splitlines()]
 

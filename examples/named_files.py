@@ -1,9 +1,9 @@
-"""Read the files that a stream names: one query scans a directory and emits names, another one, on a cluster perhaps, reads the files.
+"""Read the files that a stream names: one query scans a directory and emits names; another, perhaps on a cluster, reads the files.
 
 Run it with `python examples/named_files.py`. It makes its own input in a temporary directory and removes it at the end.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import penstock
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# What the rows of emit=files are; a message on a topic would have the same.
+# The columns of emit=files; a message on a topic would have the same.
 NAMES = "path string, modified timestamp, size bigint, identity string"
 EVENTS = "id bigint, country string"
 
@@ -30,27 +30,27 @@ def make_files(directory: Path, first: int, last: int) -> None:
 
 
 def run(frame: DataFrame, directory: Path, checkpoint: Path, form: str) -> None:
-    """Write what there is of a stream."""
+    """Write the available rows of a stream."""
     writer = frame.writeStream.format("penstock").option("format", form).option("checkpointLocation", str(checkpoint))
     writer.trigger(availableNow=True).start(str(directory)).awaitTermination()
 
 
 def scan(spark: SparkSession, work: Path) -> None:
-    """Emit the names of new files, as lines of JSON."""
+    """Emit the names of new files, as JSON lines."""
     names = spark.readStream.format("penstock").option("emit", "files").load(str(work / "in"))
     run(names, work / "names", work / "scan", "json")
 
 
 def read(spark: SparkSession, work: Path) -> None:
-    """Read the files that new names are of, and write their records, each beside the size of its file."""
+    """Read the files with new names, and write their records, each with the size of its file."""
     lines = spark.readStream.format("penstock").option("format", "json").schema(NAMES).load(str(work / "names"))
-    # Names say which version they mean: a file that is another one by now fails the query, and never gives other rows.
+    # A name says which version it means: a file that was replaced fails the query, and never gives other rows.
     events = penstock.read_files(lines, format="json", schema=EVENTS, basePath=str(work / "in"))
     run(events.select("id", "country", "size"), work / "out", work / "read", "parquet")
 
 
 def main() -> None:
-    """Scan and read three files, then two more that have come since."""
+    """Scan and read three files, then two that have come since."""
     spark = penstock.local_session()
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)

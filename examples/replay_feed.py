@@ -1,11 +1,11 @@
-"""Poll an HTTP feed that gives each item until it is acknowledged, kill the query twice, and show that each item arrives once.
+"""Poll an HTTP feed that repeats each item until it is acknowledged, kill the query twice, and show that each item arrives once.
 
-Run it with `python examples/replay_feed.py`. The feed is a web server in this process: `GET /items` gives the oldest items that are
-not acknowledged, and `POST /acknowledge` forgets them. The query is killed with SIGKILL when it has read a batch, and
-nobody but it knows that; then when a batch is written, and the feed was not told. Each start goes on where the last was.
+Run it with `python examples/replay_feed.py`. The feed is a web server in this process: `GET /items` returns the oldest items that are
+not acknowledged, and `POST /acknowledge` forgets them. The query is killed with SIGKILL once after it has read a batch, before anyone
+else knows of it, and once after it has written a batch, before the feed is told. Each start continues where the last one stopped.
 """
 # ruff: noqa: INP001, S310, S603, T201
-# An example is a script of its own, the address it polls is its own server's, it starts itself again, and it prints what it did.
+# An example is a standalone script, it polls only its own server, it starts itself again, and it prints what it did.
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ KILLED_AT = ("windows.saved=kill-jvm@3", "sink.ledger.after-put=kill-jvm@2")
 
 
 class Feed(BaseHTTPRequestHandler):
-    """The upstream: items in order, each given again until it is acknowledged."""
+    """The upstream: items in order, each repeated until it is acknowledged."""
 
     acknowledged = 0
 
     def do_GET(self) -> None:
-        """Give the oldest items that are not acknowledged."""
+        """Return the oldest items that are not acknowledged."""
         items = range(Feed.acknowledged, min(Feed.acknowledged + AT_ONCE, ITEMS))
         self._answer([{"id": item, "text": f"item {item}"} for item in items])
 
     def do_POST(self) -> None:
-        """Forget the items up to the one that is named; to be told twice is nothing."""
+        """Forget the items up to the one in the request; a second request for the same item changes nothing."""
         upto = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         Feed.acknowledged = max(Feed.acknowledged, upto + 1)
         self._answer("forgotten")
@@ -55,7 +55,7 @@ class Feed(BaseHTTPRequestHandler):
 
 
 def run_query(address: str, root: str) -> None:
-    """Write what the feed gives to JSON files, until it gives nothing."""
+    """Write the feed's items to JSON files, until the feed has no more."""
 
     def read(_last: pa.Table | None) -> list[dict[str, Any]]:
         with urlopen(f"{address}/items") as answer:
@@ -75,7 +75,7 @@ def run_query(address: str, root: str) -> None:
 
 
 def start(address: str, root: str, failpoint: str) -> bool:
-    """Start the query in a process of its own, with a place where it is to be killed; tell whether it came to its end."""
+    """Start the query in a separate process with a kill point; tell whether it came to its end."""
     environment = os.environ | {"PENSTOCK_FAILPOINTS": failpoint}
     command = [sys.executable, __file__, address, root]
     return subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=False).returncode == 0

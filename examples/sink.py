@@ -1,10 +1,10 @@
 """Write a stream as Parquet files, one directory a day, and read them with a library that knows nothing of Penstock.
 
 Run it with `python examples/sink.py`. Twelve small input files come in three batches; the query shuffles each batch to four
-tasks. Spark's own sink would leave twelve files. Here parts grow over the batches, so there is one file a day.
+tasks. Spark's own sink would leave twelve files. Here parts grow over several batches, so there is one file a day.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 

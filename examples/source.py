@@ -3,7 +3,7 @@
 Run it with `python examples/source.py`. It makes its own input in a temporary directory and removes it at the end.
 """
 # ruff: noqa: INP001, T201
-# An example is a script of its own, and it prints what it did.
+# An example is a standalone script, and it prints what it did.
 
 from __future__ import annotations
 

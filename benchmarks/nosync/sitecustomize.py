@@ -1,7 +1,7 @@
-"""Found by every Python of a contender without syncs, and by nobody else: what is written is not made durable.
+"""Loaded by every Python of a contender without syncs, and by no other: written data is not made durable.
 
-Python imports a module of this name at its start from any directory on PYTHONPATH. Each sync that is left out adds one
-byte to the file that BENCHMARKS_SKIPPED_SYNCS names, so that the case can tell that it measured what it says.
+At its start Python imports a module of this name from any directory on PYTHONPATH. Each skipped sync adds one
+byte to the file that BENCHMARKS_SKIPPED_SYNCS names, so that the case can check that syncs were skipped.
 """
 
 from __future__ import annotations

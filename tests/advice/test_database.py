@@ -1,4 +1,4 @@
-"""What errors of the database sink advise is done: the query goes on, every row once. On SQLite."""
+"""The advice of the database sink's errors is followed: the query goes on, every row once. On SQLite."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.follows import follows
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Wait for locks for a moment, and not at all between tries."""
+    """Wait only a moment for locks, and not at all between tries."""
     monkeypatch.setattr(Database, "_lock_millis", 100)
     with use(FakeClock()):
         yield
@@ -40,7 +40,7 @@ def has_batches(place: Place, *numbers: int) -> bool:
 
 @follows("PST-700")
 def test_database_that_refuses(tmp_path: Path) -> None:
-    """`DatabaseError`: its words say why, that is mended, and the same call goes on."""
+    """`DatabaseError`: the database's words give the cause; once it is fixed, the same call goes on."""
     path = tmp_path / "y.db"
     path.write_bytes(b"this is no database, whatever its name says" * 30)
     place = Place(f"sqlite://{path}")
@@ -58,7 +58,7 @@ def test_database_that_refuses(tmp_path: Path) -> None:
 @pytest.mark.slow
 @follows("PST-701")
 def test_database_that_is_locked(place: Place, tmp_path: Path) -> None:
-    """`DatabaseAway`: who holds its locks lets them go, and the batch that failed is applied once."""
+    """`DatabaseAway`: once the lock's holder releases it, the batch that failed is applied once."""
     driver = Driver(place)
     driver.run(0, ten(0))
     code = "import sqlite3, sys\nheld = sqlite3.connect(sys.argv[1])\nheld.execute('BEGIN IMMEDIATE')\nprint(flush=True)\ninput()"
@@ -77,7 +77,7 @@ def test_database_that_is_locked(place: Place, tmp_path: Path) -> None:
 @pytest.mark.parametrize("remedy", ["put back", "another sinkId", "deleted row"])
 @follows("PST-302")
 def test_another_checkpoint(place: Place, remedy: str) -> None:
-    """`CheckpointMismatch`: the query that wrote goes on, or the rows of the other one come behind: each row once."""
+    """`CheckpointMismatch`: the query that wrote goes on, or the other query's rows are added after it: each row once."""
     for number in range(2):
         Driver(place).run(number, ten(number))
     with pytest.raises(CheckpointMismatch, match="Put the checkpoint back.*use another sinkId, or delete the row 's'"):
@@ -96,7 +96,7 @@ def test_another_checkpoint(place: Place, remedy: str) -> None:
 @pytest.mark.parametrize("remedy", ["restored", "begun anew"])
 @follows("PST-302")
 def test_database_and_checkpoint_of_different_times(place: Place, older: str, remedy: str) -> None:
-    """`CheckpointMismatch`: both of one time go on; both begun anew, with an empty table, have every row once."""
+    """`CheckpointMismatch`: database and checkpoint of the same time go on; begun anew with an empty table, they have every row once."""
     for number in range(3):
         Driver(place).run(number, ten(number))
     with pytest.raises(CheckpointMismatch, match="restore both from the same time; or begin anew, .* an empty table"):
@@ -112,7 +112,7 @@ def test_database_and_checkpoint_of_different_times(place: Place, older: str, re
 
 @follows("PST-702")
 def test_table_that_is_not_to_be_created(place: Place) -> None:
-    """`TableMismatch`: with the table created, or the option left out, the batch goes in."""
+    """`TableMismatch`: once the table is created, or the option is left out, the batch goes in."""
     with pytest.raises(TableMismatch, match="createTable=false: create it, or leave that option out"):
         Driver(place, options={"createTable": "false"}).begin(0)
     place.query("CREATE TABLE {t} (k bigint, v text, n bigint)")
@@ -127,7 +127,7 @@ def test_table_that_is_not_to_be_created(place: Place) -> None:
 
 @follows("PST-702")
 def test_column_that_needs_a_value(place: Place) -> None:
-    """`TableMismatch`: each of the three ways that it names lets the batch in."""
+    """`TableMismatch`: each of the three ways in its message lets the batch in."""
     place.query("CREATE TABLE {t} (k bigint, v text, n bigint, x bigint NOT NULL)")
     with pytest.raises(TableMismatch, match="give it a default, let it be null, or add the column to the query"):
         Driver(place).run(0, ten(0))
@@ -142,7 +142,7 @@ def test_column_that_needs_a_value(place: Place) -> None:
 
 @follows("PST-101")
 def test_sum_without_keys(place: Place) -> None:
-    """`OptionError` of `mode=merge`: the key that the message asks for is given, and the batch is added up."""
+    """`OptionError` of `mode=merge`: with the key that the message asks for, the batch is added up."""
     with pytest.raises(OptionError, match=r"mode=merge needs keyColumns that the rows have \(k, v, n\)"):
         Driver(place, options={"mode": "merge"}).begin(0)
     Driver(place, options={"mode": "merge", "keyColumns": "k,v"}).run(0, batch((1, "a", 1), (1, "a", 2)))
@@ -151,7 +151,7 @@ def test_sum_without_keys(place: Place) -> None:
 
 @follows("PST-702")
 def test_table_that_does_not_fit(place: Place) -> None:
-    """`TableMismatch`: the table is changed as the message says, and the batch goes in."""
+    """`TableMismatch`: once the table is changed as the message says, the batch goes in."""
     place.query("CREATE TABLE {t} (k bigint, v text)")
     with pytest.raises(TableMismatch, match="'n'"):
         Driver(place).run(0, ten(0))
@@ -163,7 +163,7 @@ def test_table_that_does_not_fit(place: Place) -> None:
 @pytest.mark.parametrize("remedy", ["mended", "quarantine"])
 @follows("PST-703")
 def test_row_that_is_refused(place: Place, remedy: str) -> None:
-    """`RowRefused`: with the row mended, or `badRows=quarantine`, the batch is applied once, and no row is lost."""
+    """`RowRefused`: once the row is fixed, or with `badRows=quarantine`, the batch is applied once, and no row is lost."""
     place.query("CREATE TABLE {t} (k bigint, v text, n bigint CHECK (n > 0))")
     rows = batch((0, "a", 1), (1, "b", -1), (2, "c", 1))
     with pytest.raises(RowRefused, match="badRows=quarantine"):

@@ -1,4 +1,4 @@
-"""What errors of the input advise is done, on a query that is driven without Spark: every line is there once."""
+"""The advice of input errors is followed, on a query that is driven without Spark: every line is there once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from penstock.errors import BadFile, BadRecord, DamagedState, PenstockError
 from tests.support.advice import Query, penstock
 from tests.support.follows import follows
 
-DEAD = f"{socket.gethostname()}:999999999:1:q"  # a driver whose process is gone
+DEAD = f"{socket.gethostname()}:999999999:1:q"  # a driver whose process has ended
 
 
 def only_what_is_meant(query: Query, _: Path, advice: re.Match[str]) -> None:
-    """Set the pattern that the message shows, under which text is read on."""
+    """Set the pattern in the message, with which text can still be read."""
     query.source["pathGlobFilter"] = advice[1]
     put_file(query, "c.txt", b"bad\n")
 
@@ -33,7 +33,7 @@ WITH_DAY = (
 
 
 class Case(NamedTuple):
-    """An input that is refused, what its message says, and what somebody does who has read that."""
+    """An input that is refused, its message, and what a user does who has read the message."""
 
     error: type[PenstockError]
     source: dict[str, str]
@@ -55,7 +55,7 @@ def put_file(query: Query, name: str, content: bytes) -> Path:
 
 
 def mended(content: bytes) -> Callable[[Query, Path, re.Match[str]], None]:
-    """Return the remedy of writing the file anew."""
+    """Return the remedy that writes the file anew."""
 
     def remedy(query: Query, path: Path, _: re.Match[str]) -> None:
         put_file(query, path.name, content)
@@ -64,7 +64,7 @@ def mended(content: bytes) -> Callable[[Query, Path, re.Match[str]], None]:
 
 
 def with_option(name: str) -> Callable[[Query, Path, re.Match[str]], None]:
-    """Return the remedy of setting an option to what the message names."""
+    """Return the remedy that sets an option to the value in the message."""
 
     def remedy(query: Query, _: Path, advice: re.Match[str]) -> None:
         query.source[name] = advice[1]
@@ -73,13 +73,13 @@ def with_option(name: str) -> Callable[[Query, Path, re.Match[str]], None]:
 
 
 def unpacked(query: Query, path: Path, _: re.Match[str]) -> None:
-    """Unpack a file and take the packed one away."""
+    """Unpack a file and remove the packed one."""
     put_file(query, "b", gzip.decompress(path.read_bytes()))
     path.unlink()
 
 
 def moved(query: Query, path: Path, _: re.Match[str]) -> None:
-    """Take a file, or its directory, away, and put its lines in another one."""
+    """Remove a file, or its directory, and put its lines into another file."""
     top = query.src / path.relative_to(query.src).parts[0]
     top.rename(query.root / "away")
     put_file(query, "b.txt", b"bad\n")
@@ -119,7 +119,7 @@ CASES = {
 
 
 def refused(query: Query, error: type[PenstockError], path: Path, advice: str) -> re.Match[str]:
-    """Have the next batch refused, by name and again and again; return what its message advises."""
+    """Let the next batch be refused repeatedly, by name; return the advice in its message."""
     for _ in range(2):
         with pytest.raises(error) as caught:
             query.batch(DEAD)
@@ -141,7 +141,7 @@ def replanned(query: Query) -> None:
 @follows("PST-201")
 @follows("PST-202")
 def test_bad_input(tmp_path: Path, case: Case) -> None:
-    """`BadFile`, `BadRecord`: what the message says is done, the batch is planned anew, and each line is there once."""
+    """`BadFile`, `BadRecord`: after the advice is followed, the batch is planned anew, and each line is there once."""
     query = Query(tmp_path, dict(case.source))
     header = b"value\n" if "header" in case.source else b""
     put_file(query, "a.txt", "good\n".encode("utf-16") if "encoding" in case.source else header + b"good\n")
@@ -156,7 +156,7 @@ def test_bad_input(tmp_path: Path, case: Case) -> None:
 @pytest.mark.parametrize("remedy", ["rename the directory", "set partitionColumns=none and recursiveFileLookup=true"])
 @follows("PST-202")
 def test_directory_that_is_no_value(tmp_path: Path, remedy: str) -> None:
-    """`BadFile` of a directory: renamed, or taken for a name like others, it is read, and no file of it is passed over."""
+    """`BadFile` of a directory: once it is renamed, or its name counts as an ordinary one, all of its files are read."""
     query = Query(tmp_path, {"format": "json"}, WITH_DAY, format="json")
     put_file(query, "day=2026-01-30/a", b'{"value": "1"}\n')
     query.batch(DEAD)
@@ -175,7 +175,7 @@ def test_directory_that_is_no_value(tmp_path: Path, remedy: str) -> None:
 @pytest.mark.parametrize("remedy", ["restored", "set as it was"])
 @follows("PST-400")
 def test_long_plan_that_is_not_found(tmp_path: Path, remedy: str) -> None:
-    """`DamagedState` of a plan beside the offset: with its file restored, or `stateLocation` as it was, the batch goes on."""
+    """`DamagedState` of a plan next to the offset: once its file is restored, or `stateLocation` is set back, the batch goes on."""
     plans = tmp_path / "plans"
     query = Query(tmp_path, {"stateLocation": str(plans), "maxFilesPerTrigger": "5000"})
     for number in range(1500):

@@ -1,4 +1,4 @@
-"""What errors of the log and the window store advise is done: what was acknowledged is there, once, and it goes on."""
+"""The advice of errors of the log and the window store is followed: acknowledged records are there once, and it goes on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.follows import follows
 
 
 def write(root: Path, *records: bytes) -> None:
-    """Append records, each in a segment of its own if it is long."""
+    """Append records, each in a separate segment if it is long."""
     with Writer(root, segment_size=1024) as writer:
         for record in records:
             writer.append(record)
@@ -44,7 +44,7 @@ RECORDS = [bytes([letter]) * 900 for letter in b"abc"]
 @pytest.mark.parametrize("remedy", ["restored", "repaired", "repaired by the command"])
 @follows("PST-400")
 def test_damaged_log(tmp_path: Path, remedy: str) -> None:
-    """`DamagedState`: restored from a copy the log has every record; repaired it ends in front of the damage. Both go on."""
+    """`DamagedState`: a log restored from a copy has every record; a repaired log ends before the damage. Both go on."""
     root = tmp_path / "log"
     write(root, *RECORDS)
     shutil.copytree(root, tmp_path / "copy")
@@ -68,7 +68,7 @@ def test_damaged_log(tmp_path: Path, remedy: str) -> None:
 
 @follows("PST-500")
 def test_writer_that_failed(tmp_path: Path) -> None:
-    """`StorageError` of a writer: the log, opened again, has all that was acknowledged, and takes the rest."""
+    """`StorageError` of a writer: the log, opened again, has all acknowledged records, and takes the rest."""
     writer = Writer(tmp_path)
     writer.append(b"acknowledged")
     writer.flush()
@@ -98,7 +98,7 @@ def follow(root: Path, start: dict[str, Any] | None) -> tuple[list[bytes], dict[
 
 @follows("PST-104")
 def test_log_that_was_begun_anew(tmp_path: Path) -> None:
-    """`PositionError` of a stream whose log is another one by now: a new checkpoint has all that is in it."""
+    """`PositionError` of a stream whose log was replaced by a new one: a new checkpoint reads all of it."""
     write(tmp_path, b"of the first")
     _, at = follow(tmp_path, None)
     shutil.rmtree(tmp_path)
@@ -110,7 +110,7 @@ def test_log_that_was_begun_anew(tmp_path: Path) -> None:
 
 @follows("PST-104")
 def test_log_that_was_purged_before_it_was_read(tmp_path: Path) -> None:
-    """`PositionError` of a stream that was there before its log, which was purged since: a new checkpoint has what is kept."""
+    """`PositionError` of a stream that began before its log, which was purged since: a new checkpoint reads the kept records."""
     tmp_path.joinpath("log").mkdir()
     begun = runs.begin(str(tmp_path / "log"), "earliest", LocalStorage())
     write(tmp_path / "log", *RECORDS)
@@ -126,7 +126,7 @@ def test_log_that_was_purged_before_it_was_read(tmp_path: Path) -> None:
 
 @follows("PST-104")
 def test_position_that_was_purged(tmp_path: Path) -> None:
-    """`PositionError`: the first position, which the message names, is one to read from."""
+    """`PositionError`: the first position, which the message names, can be read."""
     write(tmp_path, *RECORDS)
     start = Log(tmp_path).info().start
     with closing(Reader(tmp_path)) as reader:
@@ -141,7 +141,7 @@ def test_position_that_was_purged(tmp_path: Path) -> None:
 
 @follows("PST-301")
 def test_writer_whose_log_was_taken_over() -> None:
-    """`Fenced` of a writer where there are no locks: ended, it leaves the log to the other, which has all that either acknowledged."""
+    """`Fenced` of a writer on storage without locks: it ends, and the other one's log has all records that either acknowledged."""
     storage = ObjectStore().storage()
     stale = Writer("/log", storage=storage)
     stale.append(b"acknowledged")
@@ -160,7 +160,7 @@ def test_writer_whose_log_was_taken_over() -> None:
 @pytest.mark.parametrize("remedy", ["put back", "new"])
 @follows("PST-302")
 def test_window_store_of_another_time(tmp_path: Path, remedy: str) -> None:
-    """`CheckpointMismatch` of a stream of what can be read once: with both of one time, or both new, nothing is passed over."""
+    """`CheckpointMismatch` of a stream that can be read only once: with both from one time, or both new, nothing is skipped."""
     upstream = iter([b"1", b"2", b"3", b"4"])
     with WindowStore(tmp_path / "store") as store:
         replay = Replay(store, lambda _: next(upstream, None))
@@ -190,7 +190,7 @@ def test_window_store_of_another_time(tmp_path: Path, remedy: str) -> None:
 
 @follows("PST-100")
 def test_window_that_has_ended(tmp_path: Path) -> None:
-    """`UsageError` of a window that is ended twice: the next number, which the message names, is taken."""
+    """`UsageError` of a window that is ended twice: the next number, which the message names, works."""
     with closing(Manager(tmp_path, lambda *_: None)) as manager:
         manager.end_window(7)
         with pytest.raises(UsageError, match=r"expected one after (\d+)") as caught:

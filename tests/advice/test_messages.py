@@ -1,6 +1,6 @@
-"""What texts of the package tell people to type is there: commands and their flags, options, functions, extras and pages.
+"""Whatever the package's texts tell people to type exists: commands and their flags, options, functions, extras and pages.
 
-Looked for in every text that is no docstring, whoever says it: an error, a help, a note on the page.
+The search covers every text that is not a docstring, wherever it is used: an error, a help text, a note on the page.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("tidy")  # the package is parsed once
 
 SOURCE = REPOSITORY / "src" / "penstock"
-PROSE = {"has", "row", "sink", "staged", "target", "writes"}  # behind the name of the package, and no command
-# Of Spark, of a url, of directories in examples, of HTML and of the JVM.
+PROSE = {"has", "row", "sink", "staged", "target", "writes"}  # words after the package's name that are not commands
+# From Spark, a url, directories in examples, HTML and the JVM.
 OF_SPARK = {"availableNow", "processingTime", "datetimeRebaseModeInWrite"}
 OTHERS = OF_SPARK | {"options", "dt", "country", "hour", "width", "all"}
 
 OF_KAFKA = {"--bootstrap-server", "--partition", "--start-offset", "--topic"}  # flags of kafka-transactions.sh
-OF_SUBMIT = {"--conf"}  # of the command that starts it
+OF_SUBMIT = {"--conf"}  # of spark-submit
 
 
 class Text(NamedTuple):
-    """A text of the package, and where it stands; what is computed in it is `{}`."""
+    """A text of the package, and its place; computed parts of it are `{}`."""
 
     place: str
     said: str
 
 
 def texts_of(code: str, name: str) -> Iterator[Text]:
-    """Yield the texts of a module but for its docstrings."""
+    """Yield the texts of a module except for its docstrings."""
     _, nodes = walked(code)
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     first = [node.body[0] for node in nodes if isinstance(node, documented)]
@@ -72,7 +72,7 @@ def texts() -> list[Text]:
 
 @cache
 def commands() -> dict[str, set[str]]:
-    """Return the flags of each command by its words."""
+    """Return the flags of each command, by the command's words."""
 
     def walk(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, set[str]]]:
         flags = {name for given in command.params for name in (*given.opts, *given.secondary_opts)}
@@ -85,13 +85,13 @@ def commands() -> dict[str, set[str]]:
 
 @cache
 def every_flag() -> set[str]:
-    """Return the flags of all commands, and those of other programs that texts tell of."""
+    """Return the flags of all commands, and those of other programs that the texts mention."""
     return OF_KAFKA.union(OF_SUBMIT, *commands().values())
 
 
 @cache
 def options() -> set[str]:
-    """Return all that is given by name: options of every table, arguments of public functions, keys of pipelines."""
+    """Return everything that users give by name: options of every table, arguments of public functions, keys of pipelines."""
     known = {"first", "most", *PipelineTable.model_fields, *RetryTable.model_fields, *ScheduleTable.model_fields}
     for found in pkgutil.iter_modules(penstock.options.__path__):
         tables = vars(importlib.import_module(f"penstock.options.{found.name}")).values()
@@ -105,7 +105,7 @@ def options() -> set[str]:
 
 
 def parameters(called: Any) -> list[str]:
-    """Return the arguments of a function or a class; none of what has no signature, such as an exception."""
+    """Return the arguments of a function or a class; none if it has no signature, as an exception."""
     try:
         return list(inspect.signature(called).parameters)
     except (TypeError, ValueError):
@@ -113,7 +113,7 @@ def parameters(called: Any) -> list[str]:
 
 
 def unknown_commands(said: str) -> Iterator[str]:
-    """Yield commands that are none, and flags that are not those of the command in front of them."""
+    """Yield unknown commands, and flags that the command before them does not have."""
     for match in re.finditer(r"\bpenstock (wal (?=[a-z]))?([a-z]+)\b([^;:,()]*)", said):
         words = f"{match[1] or ''}{match[2]}"
         if words in commands():
@@ -133,13 +133,13 @@ def unknown_flags(said: str) -> Iterator[str]:
 
 
 def unknown_options(said: str) -> Iterator[str]:
-    """Yield options and arguments that nothing takes."""
+    """Yield options and arguments that nothing accepts."""
     given = re.findall(r"(?<![\w.%-])([a-z][A-Za-z]+)=(?![=\"])", said) + re.findall(r"option\(\"([A-Za-z]+)\"", said)
     yield from (name for name in given if name not in options() | OTHERS)
 
 
 def unknown_names(said: str) -> Iterator[str]:
-    """Yield functions, extras and pages that are not there."""
+    """Yield functions, extras and pages that do not exist."""
     yield from (name for name in re.findall(r"\bpenstock\.([a-z_]+)\(", said) if not hasattr(penstock, name))
     yield from (name for name in re.findall(r"'penstock\[([a-z0-9]+)\]'", said) if name not in PACKAGES)
     yield from (path for path in re.findall(r"docs/[\w/-]+\.\w+", said) if not (REPOSITORY / path).exists())
@@ -150,7 +150,7 @@ RULES = [unknown_commands, unknown_flags, unknown_options, unknown_names]
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_what_texts_name_is_there(rule: Any) -> None:
-    """Whoever follows a message finds the command, the flag, the option, the function or the page that it names."""
+    """A user who follows a message finds the command, the flag, the option, the function or the page that it names."""
     assert [(text.place, found) for text in texts() for found in rule(text.said)] == []
 
 
@@ -168,13 +168,13 @@ def test_what_texts_name_is_there(rule: Any) -> None:
     ],
 )  # fmt: skip
 def test_checker_finds(code: str, found: list[str]) -> None:
-    """The checker sees what is misspelt in plain and computed texts, so that silence means something."""
+    """The checker notices misspelt names in plain and computed texts, so that its silence means something."""
     said = [text.said for text in texts_of(code, "bad.py")]
     assert [name for rule in RULES for text in said for name in rule(text)] == found
 
 
 def test_checker_sees_the_package() -> None:
-    """There are texts, commands and options to compare: an empty search must not pass as a clean one."""
+    """There are texts, commands and options to compare: an empty search must not pass."""
     assert len(texts()) > 5000
     assert {"ingest", "wal read", "verify"} <= commands().keys()
     assert {"rollSize", "transform", "first"} <= options()

@@ -1,4 +1,4 @@
-"""What errors of output, ledger and file system advise is done, on a query that is driven without Spark."""
+"""The advice of errors of output, ledger and file system is followed, on a query that is driven without Spark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def begun(root: Path, **options: str) -> Query:
 
 
 def copied(*places: Path) -> Callable[[], None]:
-    """Copy directories; return what puts them back as they were."""
+    """Copy directories; return a function that restores them."""
     for place in places:
         shutil.copytree(place, f"{place}.copy")
 
@@ -55,11 +55,11 @@ def copied(*places: Path) -> Callable[[], None]:
 
 @follows("PST-300")
 def test_commit_error(tmp_path: Path) -> None:
-    """`CommitError`: the query is started again, and the batch that was not committed is written again."""
+    """`CommitError`: the query is started again, and writes the batch that was not committed again."""
     query = begun(tmp_path, rollInterval="1ms")
     query.put("b", "3")
     written = query.written()
-    query.sink().roll("driver")  # as the keeper does, whose turn it is not
+    query.sink().roll("driver")  # as the keeper would, whose turn it is not
     with pytest.raises(CommitError, match="it is written again"):
         query.commit(*written)
     query.batch(final=True)
@@ -68,7 +68,7 @@ def test_commit_error(tmp_path: Path) -> None:
 
 @follows("PST-301")
 def test_fenced(tmp_path: Path) -> None:
-    """`Fenced`: a driver whose sink was taken over is started again, and takes it back with the batch it could not commit."""
+    """`Fenced`: a driver that lost its sink is started again, and takes it back with the batch that it could not commit."""
     query = begun(tmp_path)
     query.put("b", "3")
     written = query.written()
@@ -81,7 +81,7 @@ def test_fenced(tmp_path: Path) -> None:
 
 @follows("PST-302")
 def test_output_that_was_emptied(tmp_path: Path) -> None:
-    """`CheckpointMismatch`: an output that was emptied is restored, and the query goes on; so it does where both begin anew."""
+    """`CheckpointMismatch`: once the emptied output is restored, the query goes on; it also does if both begin anew."""
     query = begun(tmp_path)
     put_back = copied(query.dst)
     shutil.rmtree(query.dst)
@@ -102,7 +102,7 @@ def test_output_that_was_emptied(tmp_path: Path) -> None:
 
 @follows("PST-302")
 def test_checkpoint_that_was_put_back(tmp_path: Path) -> None:
-    """`CheckpointMismatch`: to an old copy of the checkpoint the output of that time is restored; or both begin anew."""
+    """`CheckpointMismatch`: the output of the time of the restored checkpoint is restored too; or both begin anew."""
     query = Query(tmp_path)
     query.put("a", "1")
     query.batch()
@@ -126,7 +126,7 @@ def test_checkpoint_that_was_put_back(tmp_path: Path) -> None:
 
 
 def decided(query: Query, point: str) -> Path:
-    """Run a batch that decides one file, and stops at a failpoint; return the file's path."""
+    """Run a batch that decides one file and stops at a failpoint; return the file's path."""
     failpoints.arm(f"{point}=error")
     with pytest.raises(OSError, match="failpoint"):
         query.batch()
@@ -137,7 +137,7 @@ def decided(query: Query, point: str) -> Path:
 
 @follows("PST-303")
 def test_name_that_was_taken(tmp_path: Path) -> None:
-    """`PublishConflict`: a foreign file under the name of a finished one is moved away, and the same command goes on."""
+    """`PublishConflict`: once a foreign file under a finished file's name is moved away, the same command goes on."""
     query = Query(tmp_path, rollBatches="1")
     query.put("a", "1", "2")
     target = decided(query, "sink.publish.one")
@@ -152,7 +152,7 @@ def test_name_that_was_taken(tmp_path: Path) -> None:
 
 @follows("PST-303")
 def test_file_that_was_taken_away_too_early(tmp_path: Path) -> None:
-    """`PublishConflict`: a file that was taken before it was noted as published is put back for one start, and may go then."""
+    """`PublishConflict`: a file that was removed before it was noted as published is restored for one start, and may be removed then."""
     query = Query(tmp_path, rollBatches="1")
     query.put("a", "1", "2")
     target = decided(query, "sink.publish.before-note")
@@ -170,7 +170,7 @@ def test_file_that_was_taken_away_too_early(tmp_path: Path) -> None:
 
 @follows("PST-303")
 def test_file_that_was_replaced(tmp_path: Path) -> None:
-    """`PublishConflict`: a file that was replaced before it was noted as published is put back, and the query goes on."""
+    """`PublishConflict`: once a file that was replaced before it was noted as published is restored, the query goes on."""
     query = Query(tmp_path, rollBatches="1")
     query.put("a", "1", "2")
     target = decided(query, "sink.publish.before-note")
@@ -185,7 +185,7 @@ def test_file_that_was_replaced(tmp_path: Path) -> None:
 
 @follows("PST-303")
 def test_growing_file_that_somebody_else_wrote_to(tmp_path: Path) -> None:
-    """`PublishConflict`: a growing file that others wrote to is cut to the length that the message names, and grows on."""
+    """`PublishConflict`: a growing file to which others wrote is cut to the length in the message, and continues to grow."""
     query = Query(tmp_path, growing="true", fileName="all.txt")
     query.put("a", "1", "2")
     query.batch(final=True)
@@ -208,7 +208,7 @@ def test_growing_file_that_somebody_else_wrote_to(tmp_path: Path) -> None:
 
 @follows("PST-303")
 def test_growing_file_that_somebody_else_cut(tmp_path: Path) -> None:
-    """`PublishConflict`: a growing file that others cut is restored, and grows on."""
+    """`PublishConflict`: a growing file that others cut is restored, and continues to grow."""
     query = begun(tmp_path, growing="true", fileName="all.txt")
     query.put("b", "3")
     text = (query.dst / "all.txt").read_text()
@@ -223,7 +223,7 @@ def test_growing_file_that_somebody_else_cut(tmp_path: Path) -> None:
 @pytest.mark.parametrize("remedy", ["moved away", "another name"])
 @follows("PST-303")
 def test_growing_file_whose_name_is_taken(tmp_path: Path, remedy: str) -> None:
-    """`PublishConflict`: a foreign file in the place of a growing one is moved away, or another name is taken."""
+    """`PublishConflict`: a foreign file in place of a growing one is moved away, or the growing file gets another name."""
     query = Query(tmp_path, growing="true", fileName="all.txt")
     query.dst.mkdir()
     (query.dst / "all.txt").write_text("foreign\n")
@@ -243,7 +243,7 @@ def test_growing_file_whose_name_is_taken(tmp_path: Path, remedy: str) -> None:
 
 @follows("PST-303")
 def test_link_in_the_place_of_a_bucket(tmp_path: Path) -> None:
-    """`PublishConflict`: with the symbolic link removed the same command publishes what was decided."""
+    """`PublishConflict`: once the symbolic link is removed, the same command publishes what was decided."""
     query = Query(tmp_path, bucketBy="v={value}", rollBatches="1")
     query.dst.mkdir()
     (tmp_path / "elsewhere").mkdir()
@@ -260,7 +260,7 @@ def test_link_in_the_place_of_a_bucket(tmp_path: Path) -> None:
 
 @follows("PST-101")
 def test_growing_behind_parts_that_are_open(tmp_path: Path) -> None:
-    """`OptionError`: published by the command that the message names, open parts are in nobody's way."""
+    """`OptionError`: the command in the message publishes the open parts, which then no longer block the query."""
     query = Query(tmp_path)
     query.put("a", "1")
     query.batch()
@@ -284,7 +284,7 @@ DAMAGED = {
 @pytest.mark.parametrize("what", DAMAGED)
 @follows("PST-400")
 def test_damaged_state(tmp_path: Path, what: str) -> None:
-    """`DamagedState`: the file that the message names is restored from a copy of its directory, and the query goes on."""
+    """`DamagedState`: once the file in the message is restored from a copy of its directory, the query goes on."""
     query = begun(tmp_path)
     copied(query.dst, query.checkpoint)
     path: Path = DAMAGED[what](query)
@@ -301,7 +301,7 @@ def test_damaged_state(tmp_path: Path, what: str) -> None:
 
 @follows("PST-501")
 def test_name_of_a_segment_that_was_taken(tmp_path: Path) -> None:
-    """`AlreadyThere`: who put a file where one of ours must be is found and the file goes; then the same call works."""
+    """`AlreadyThere`: a foreign file in place of one of ours is found and removed; then the same call works."""
     storage = LocalStorage()
     (tmp_path / "name").write_text("foreign")
     with pytest.raises(AlreadyThere, match="nothing was replaced"):
@@ -314,7 +314,7 @@ def test_name_of_a_segment_that_was_taken(tmp_path: Path) -> None:
 
 @follows("PST-502")
 def test_directory_that_is_not_there(tmp_path: Path) -> None:
-    """`NotThere`: a directory that exists is named instead."""
+    """`NotThere`: with a directory that exists, the call works."""
     status, said = penstock("wal", "info", tmp_path / "lgo")
     assert status == 1
     assert f"[{NotThere.code}]" in said
@@ -325,7 +325,7 @@ def test_directory_that_is_not_there(tmp_path: Path) -> None:
 
 @follows("PST-503")
 def test_full_disk(tmp_path: Path) -> None:
-    """`NoSpace`: when there is space again the query is run again, and has every row once."""
+    """`NoSpace`: once there is space again the query runs again, and has every row once."""
     query = begun(tmp_path)
     query.put("b", "3")
     for point in ("storage.write", "storage.put.sync"):
@@ -339,7 +339,7 @@ def test_full_disk(tmp_path: Path) -> None:
 
 @follows("PST-104")
 def test_position_inside_a_record(tmp_path: Path) -> None:
-    """`PositionError`: a position as the log gave it, or as `wal info` shows it, is taken."""
+    """`PositionError`: a position from the log itself, or from `wal info`, works."""
     with wal.Writer(str(tmp_path)) as writer:
         first = writer.append(b"first")
         writer.append(b"second")
@@ -353,7 +353,7 @@ def test_position_inside_a_record(tmp_path: Path) -> None:
 
 @follows("PST-504")
 def test_second_writer(tmp_path: Path) -> None:
-    """`Locked`: when the other process has ended the log can be written, and has what both wrote."""
+    """`Locked`: once the other process has ended, the log can be written, and has the records of both."""
     code = (
         "import sys\nfrom penstock import wal\nw = wal.Writer(sys.argv[1])\nw.append(b'theirs')\nw.flush()\nprint()\n"
     )
@@ -373,7 +373,7 @@ def test_second_writer(tmp_path: Path) -> None:
 
 @follows("PST-505")
 def test_storage_without_the_operation(tmp_path: Path) -> None:
-    """`NotSupported`: on a storage that has the operation the same call works."""
+    """`NotSupported`: on a storage with this operation, the same call works."""
     with pytest.raises(NotSupported):
         ObjectStore().storage().extend("/log", 0)
     LocalStorage().extend(str(tmp_path / "log"), 0).close()

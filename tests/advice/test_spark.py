@@ -1,4 +1,4 @@
-"""What errors of calls, inputs and checkpoints advise is done, with Spark: the stream goes on, every line once."""
+"""The advice of errors of calls, inputs and checkpoints is followed, with Spark: the stream goes on, every line once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def place(tmp_path: Path) -> Lines:
 
 @follows("PST-000")
 def test_transform_that_fails(spark: SparkSession, place: Lines) -> None:
-    """`PenstockError`: a transform that fails is mended, and the same command has every row once."""
+    """`PenstockError`: once the failing transform is fixed, the same command has every row once."""
 
     def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.num_rows:
@@ -59,7 +59,7 @@ def test_transform_that_fails(spark: SparkSession, place: Lines) -> None:
 
 @follows("PST-100")
 def test_directory_that_is_no_output(spark: SparkSession, place: Lines) -> None:
-    """`UsageError`: the directory that was written is named, and the command answers."""
+    """`UsageError`: with the directory that was written, the command works."""
     place.put("a", "1")
     penstock.ingest(spark, place.src, place.dst)
     status, said = command("status", place.src)
@@ -71,7 +71,7 @@ def test_directory_that_is_no_output(spark: SparkSession, place: Lines) -> None:
 
 @follows("PST-101")
 def test_option_that_is_misspelt(spark: SparkSession, place: Lines) -> None:
-    """`OptionError`: the option that the message names is the one that works."""
+    """`OptionError`: the option that the message names works."""
     place.put("a", "1", "2", "3")
     with pytest.raises(OptionError) as caught:
         penstock.ingest(spark, place.src, place.dst, sink={"rolRows": 1})
@@ -84,7 +84,7 @@ def test_option_that_is_misspelt(spark: SparkSession, place: Lines) -> None:
 
 @follows("PST-101")
 def test_data_that_the_format_cannot_hold(spark: SparkSession, place: Lines) -> None:
-    """`OptionError` of a query that is under way in vain: with a column cast as its message says the same checkpoint goes on."""
+    """`OptionError` of a running query: with a column cast as the message says, the same checkpoint goes on."""
     place.put("a", "1", "2")
     lines = spark.readStream.format("penstock").load(str(place.src))
 
@@ -105,7 +105,7 @@ def test_data_that_the_format_cannot_hold(spark: SparkSession, place: Lines) -> 
 
 @follows("PST-102")
 def test_template_of_no_column(spark: SparkSession, place: Lines) -> None:
-    """`TemplateError`: a column that the message names is taken."""
+    """`TemplateError`: a column that the message names works."""
     place.put("a", "1", "2")
     with pytest.raises(TemplateError) as caught:
         penstock.ingest(spark, place.src, place.dst, sink={"bucketBy": "v={val}"})
@@ -117,7 +117,7 @@ def test_template_of_no_column(spark: SparkSession, place: Lines) -> None:
 
 @follows("PST-102")
 def test_value_too_long_for_a_directory(spark: SparkSession, place: Lines) -> None:
-    """`TemplateError` under way: with a shorter bucket the same checkpoint goes on, and the batch that failed is there once."""
+    """`TemplateError` of a running query: with a shorter bucket the same checkpoint goes on, and the failed batch is there once."""
     place.put("a", "1", "2")
     penstock.ingest(spark, place.src, place.dst, sink={"bucketBy": "{value}"})
     place.put("b", "3", "x" * 300)
@@ -136,7 +136,7 @@ def test_value_too_long_for_a_directory(spark: SparkSession, place: Lines) -> No
 @pytest.mark.slow
 @follows("PST-103")
 def test_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`DependencyError`: what the command in the message installs are the libraries that were missing."""
+    """`DependencyError`: the command in the message installs the missing libraries."""
     with monkeypatch.context() as patched:
         for name in [name for name in sys.modules if name.partition(".")[0] == "hdfs_native"]:
             patched.delitem(sys.modules, name)
@@ -155,7 +155,7 @@ def test_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("remedy", ["that checkpoint", "restored", "another DST"])
 @follows("PST-302")
 def test_checkpoint_that_is_lost(spark: SparkSession, place: Lines, remedy: str) -> None:
-    """`CheckpointMismatch` of an ingest: each of the three ways that it names leaves every line there once."""
+    """`CheckpointMismatch` of an ingest: each of the three ways in its message leaves every line there once."""
     place.put("a", "1", "2")
     checkpoint, moved = place.root / "checkpoint", place.root / "moved"
     penstock.ingest(spark, place.src, place.dst, checkpoint=checkpoint)
@@ -176,7 +176,7 @@ def test_checkpoint_that_is_lost(spark: SparkSession, place: Lines, remedy: str)
 
 @follows("PST-500")
 def test_output_that_cannot_be_made(spark: SparkSession, place: Lines) -> None:
-    """`StorageError`: the cause is looked at, which the message names, and an output that can be made has every line once."""
+    """`StorageError`: the message names the cause; an output that can be created has every line once."""
     place.put("a", "1", "2")
     with pytest.raises(StorageError, match=r"'/sys/[^']*': \w+") as caught:
         penstock.ingest(spark, place.src, "/sys/penstock-out", checkpoint=place.root / "checkpoint")
@@ -189,7 +189,7 @@ def test_output_that_cannot_be_made(spark: SparkSession, place: Lines) -> None:
 @pytest.mark.parametrize("remedy", ["mended", "reported"])
 @follows("PST-600")
 def test_call_that_fails(spark: SparkSession, place: Lines, remedy: str) -> None:
-    """`CallFailed`: with the service mended, or its failures reported, the same checkpoint goes on, every row once."""
+    """`CallFailed`: once the service is fixed, or with its failures reported, the same checkpoint goes on, every row once."""
     place.put("a", "1", "2", "3")
 
     async def broken(row: Any) -> dict[str, str]:
@@ -217,7 +217,7 @@ def test_call_that_fails(spark: SparkSession, place: Lines, remedy: str) -> None
 
 
 class Client(penstock.AsyncFunction):
-    """A client of a service that is there when its file is."""
+    """A client of a service that is up when its file exists."""
 
     def __init__(self, service: Path) -> None:
         self.service = str(service)
@@ -234,7 +234,7 @@ class Client(penstock.AsyncFunction):
 
 @follows("PST-600")
 def test_service_that_is_away(spark: SparkSession, place: Lines) -> None:
-    """`CallFailed` of a function that cannot be opened: when what it connects to is there the same command has every row once."""
+    """`CallFailed` of a function that cannot be opened: once its service is up, the same command has every row once."""
     place.put("a", "1", "2")
     function = penstock.AsyncMap(Client(place.root / "service"), schema="out string", keep_input=False)
     with pytest.raises(CallFailed, match="mend it, or what it connects to, and start again"):

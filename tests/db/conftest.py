@@ -1,4 +1,4 @@
-"""Both databases, real ones: every test that asks for `place` runs on each."""
+"""Both databases, for real: every test that asks for `place` runs on each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.database import At, Place
 
 @pytest.fixture
 def at() -> Iterator[At]:
-    """Return what makes a place of a url; its connections are closed behind the test."""
+    """Yield a function that makes a place from a url; its connections are closed after the test."""
     made: list[Place] = []
 
     def place(url: str) -> Place:
@@ -26,5 +26,5 @@ def at() -> Iterator[At]:
 
 @pytest.fixture(params=[pytest.param("postgresql", marks=pytest.mark.slow), "sqlite"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, at: At) -> Place:
-    """Return a place in either database."""
+    """Return a place in one of the two databases."""
     return at(f"sqlite://{tmp_path}/x.db" if request.param == "sqlite" else request.getfixturevalue("postgres").url)

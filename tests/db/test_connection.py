@@ -1,4 +1,4 @@
-"""Urls, passwords and servers that are not there: one clear error, in bounded time, without a secret in it."""
+"""Urls, passwords and servers that are unavailable: one clear error, in bounded time, without a secret in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRET = "hunter2&?=%/@: ü"  # noqa: S105 - a password for a server of this tes
 
 @pytest.fixture(autouse=True)
 def no_waiting() -> Iterator[None]:
-    """Let no time pass between tries."""
+    """Remove the wait between tries."""
     with use(FakeClock()):
         yield
 
@@ -57,7 +57,7 @@ def no_waiting() -> Iterator[None]:
     ],
 )
 def test_url_with_a_password_is_refused(url: str) -> None:
-    """A password in the url would be in plans and logs: refused, and not shown, also where it is written in a wrong place."""
+    """A password in the url would be in plans and logs: it is refused and not shown, even if it is in the wrong place of the url."""
     with pytest.raises(OptionError) as error:
         check_url(url)
     assert "s3cr3t" not in str(error.value)
@@ -68,7 +68,7 @@ def test_url_with_a_password_is_refused(url: str) -> None:
     [("jdbc:postgresql://h/db", "postgresql://h/db"), ("postgresql+psycopg2://h/db", "postgresql://h/db")],
 )
 def test_url_of_another_library(url: str, meant: str) -> None:
-    """As Spark's JDBC and SQLAlchemy write it: it is told what to leave out, and then it is taken."""
+    """A url as Spark's JDBC and SQLAlchemy write it: the error says what to leave out, and then the url works."""
     with pytest.raises(OptionError, match=r"without jdbc: before it, and without a \+driver"):
         check_url(url)
     check_url(meant)
@@ -78,7 +78,7 @@ def test_url_of_another_library(url: str, meant: str) -> None:
     "url", ["sqlite://x.db", "sqlite:///", "sqlite:///a/", "sqlite:///:memory:", "sqlite:///a?mode=ro"]
 )
 def test_url_of_no_file_is_refused(url: str) -> None:
-    """SQLite needs an absolute path, as Spark's processes have working directories of their own; and there are no parameters."""
+    """SQLite needs an absolute path, since each of Spark's processes has its own working directory; url parameters are refused."""
     with pytest.raises(OptionError, match="absolute path"):
         check_url(url)
 
@@ -99,7 +99,7 @@ def test_url_of_no_file_is_refused(url: str) -> None:
     ],
 )
 def test_url_is_given_what_a_connection_needs(url: str) -> None:
-    """The password is added to what libpq is given, quoted; what the user said of a connection stands; an empty password is none."""
+    """libpq gets the password, quoted; what the user said about a connection stays; an empty password counts as none."""
     check_url(url)
     whole = connection_url(url + ("&" if "?" in url else "?") + "connect_timeout=3", SECRET)
     assert whole.count("connect_timeout") == 1
@@ -111,7 +111,7 @@ def test_url_is_given_what_a_connection_needs(url: str) -> None:
     [("t", ("t",)), ("s.t", ("s", "t")), ('"a.b"', ("a.b",)), ('s."a""."', ("s", 'a".')), ("T x", ("T x",))],
 )
 def test_table_names(text: str, parts: tuple[str, ...]) -> None:
-    """A dot separates a schema, unless it is in quotes; nothing is changed in case."""
+    """A dot separates the schema, unless it is in quotes; case stays as it is."""
     assert table_name(text, option="table") == parts
 
 
@@ -123,7 +123,7 @@ def test_what_is_no_name_is_refused(text: str) -> None:
 
 
 def test_password_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is read from the environment or a file, without the end of the line; what is not there is named."""
+    """The password is read from the environment or a file, without the line end; a missing variable or file is named."""
     monkeypatch.setenv("PENSTOCK_TEST_PASSWORD", SECRET)
     (tmp_path / "p").write_text(f"{SECRET}\n", encoding="utf-8")
     assert secret("env:PENSTOCK_TEST_PASSWORD", "password") == secret(f"file:{tmp_path}/p", "password") == SECRET
@@ -171,7 +171,7 @@ def test_wrong_password(postgres: Postgres, tmp_path: Path) -> None:
     "bad", ["sslmode=nonsense", "connect_timeout=x", "nonsense=1", "port=x", "application_name=%zz", "service=nowhere"]
 )
 def test_parameter_that_is_wrong(postgres: Postgres, bad: str) -> None:
-    """What libpq says of a parameter is the error, at once; the password, which is beside it by then, is not in it."""
+    """libpq's message about a parameter is the error, at once; it does not contain the password, which libpq has by then."""
     url = f"postgresql://postgres@/postgres?host={postgres.directory}&{bad}"
     with pytest.raises(DatabaseError, match=bad.partition("=")[2].strip("%1") or "nonsense") as error:
         database(url, lambda: SECRET).run(lambda db: db.execute("SELECT 1"))
@@ -180,7 +180,7 @@ def test_parameter_that_is_wrong(postgres: Postgres, bad: str) -> None:
 
 
 def test_nobody_listens() -> None:
-    """A server that is away is `DatabaseAway` after some tries with more and more time between them, and names it."""
+    """A server that is down is `DatabaseAway`, after some tries with growing pauses, and the error names it."""
     before = monotonic()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -191,13 +191,13 @@ def test_nobody_listens() -> None:
 
 
 def test_no_such_database(postgres: Postgres) -> None:
-    """What no waiting mends is not tried again."""
+    """An error that waiting cannot solve is not tried again."""
     with pytest.raises(DatabaseError, match='database "nowhere" does not exist'):
         database(postgres.url.replace("/postgres?", "/nowhere?"), lambda: None).run(lambda db: db.execute("SELECT 1"))
 
 
 def test_server_that_comes_back(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D13: the server was started again between two batches: the connection that is kept is opened anew, by itself."""
+    """D13: the server restarts between two batches: the open connection is replaced automatically."""
     place = at(postgres.url)
     driver = Driver(place)
     driver.run(0, ten(0))
@@ -208,7 +208,7 @@ def test_server_that_comes_back(at: At, postgres: Postgres, monkeypatch: pytest.
 
 @pytest.mark.parametrize("content", [b"not a database" * 100, None])
 def test_file_of_something_else(at: At, tmp_path: Path, content: bytes | None) -> None:
-    """A file that is no database, or in no directory, is an error that names it; it is not replaced."""
+    """A file that is not a database, or whose directory is missing, is an error that names it; the file is not replaced."""
     path = tmp_path / "x.db" if content else tmp_path / "none" / "x.db"
     if content:
         path.write_bytes(content)
@@ -218,7 +218,7 @@ def test_file_of_something_else(at: At, tmp_path: Path, content: bytes | None) -
 
 
 def test_sqlite_has_neither_schemas_nor_passwords(at: At, tmp_path: Path) -> None:
-    """What would be left unheeded is refused."""
+    """What SQLite would ignore is refused."""
     place = at(f"sqlite://{tmp_path}/x.db")
     for options in ({"table": "a.b"}, {"batchTable": "a.b"}, {"password": "env:X"}):
         with pytest.raises(OptionError, match="neither passwords nor schemas"):
@@ -226,7 +226,7 @@ def test_sqlite_has_neither_schemas_nor_passwords(at: At, tmp_path: Path) -> Non
 
 
 def test_commits_are_synced(postgres: Postgres, tmp_path: Path) -> None:
-    """A server that is told not to wait for its disk waits for ours; one that does more is left alone. SQLite syncs all it can."""
+    """If the server does not wait for its disk, our sessions do; stricter settings stay. SQLite syncs as much as it can."""
     client = database(f"sqlite://{tmp_path}/x.db", lambda: None)
     assert client.run(lambda db: db.execute("PRAGMA synchronous")) == [(3,)]
     client.close()
@@ -237,7 +237,7 @@ def test_commits_are_synced(postgres: Postgres, tmp_path: Path) -> None:
 
 
 def test_what_the_url_says_of_a_session_stands(postgres: Postgres) -> None:
-    """Limits and the zone are ours unless the url has others; text is in UTF-8 whatever it says."""
+    """The url may override our limits and zone; text is in UTF-8 whatever the url says."""
     said = "-c%20lock_timeout%3D7s%20-c%20TimeZone%3DAsia/Tokyo%20-c%20client_encoding%3DLATIN1%20-c%20statement_timeout%3D100"
     for url, lock, zone in ((postgres.url, "5s", "UTC"), (f"{postgres.url}&options={said}", "7s", "Asia/Tokyo")):
         client = database(url, lambda: None)
@@ -251,7 +251,7 @@ def test_what_the_url_says_of_a_session_stands(postgres: Postgres) -> None:
 
 
 def test_server_that_only_reads(postgres: Postgres, at: At) -> None:
-    """A standby is told at once, and not tried again."""
+    """A standby is reported at once, and not tried again."""
     with pytest.raises(DatabaseError, match="read-only transaction") as error:
         Driver(at(f"{postgres.url}&options=-c%20default_transaction_read_only%3Don")).begin(0)
     assert not isinstance(error.value, DatabaseAway)
@@ -260,7 +260,7 @@ def test_server_that_only_reads(postgres: Postgres, at: At) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
 def test_process_that_ends_says_nothing(postgres: Postgres, tmp_path: Path, kind: str) -> None:
-    """A process that ends with its connection open closes it in order; the drivers complain of any other."""
+    """A process that ends with an open connection closes it properly; otherwise the drivers complain."""
     url = postgres.url if kind == "postgresql" else f"sqlite://{tmp_path}/x.db"
     code = f"from penstock.db.databases import database\nd = database({url!r}, lambda: None)\nd.run(lambda db: db.execute('SELECT 1'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

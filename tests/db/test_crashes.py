@@ -1,4 +1,4 @@
-"""Crashes of a database batch: of the server and of the driver at each step, a lost reply, a driver that stands still."""
+"""Crashes of a database batch: of server and driver at each step, a lost reply, a driver that stands still."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.support.wait import wait_for
 
 pytestmark = pytest.mark.xdist_group("db")
 
-# Before anything, after some rows, after all rows before the id, after the id before COMMIT, after COMMIT.
+# Before anything; after some rows; after all rows, before the id; after the id, before COMMIT; after COMMIT.
 POINTS = [
     "db.commit.begun",
     "db.commit.some-rows",
@@ -41,9 +41,9 @@ POINTS = [
 
 @pytest.mark.parametrize("point", effort(POINTS[1::2] + POINTS[-1:], POINTS))
 def test_server_is_killed_anywhere(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
-    """D2, D13: the server is killed and started again in mid batch: the driver runs it again, and it is added up once."""
+    """D2, D13: the server is killed and restarted in the middle of a batch: the driver repeats it, and it is counted once."""
     place = at(postgres.url)
-    place.table = f"invalid URI {place.table}"  # errors repeat statements: what is in them is not what happened
+    place.table = f"invalid URI {place.table}"  # errors repeat statements: their text is not the cause
     rows = [ten(1).drop_columns(["v"]), ten(2).drop_columns(["v"])]
     driver = Driver(place, options={"mode": "merge", "keyColumns": "k"}, schema=rows[0].schema)
     driver.run(0, *rows)
@@ -84,14 +84,14 @@ def main():
 
 @pytest.fixture(scope="module")
 def drivers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    """Return what begins drivers in processes of their own, with url, table, name and first batch; each runs batches up to 1."""
+    """Yield a function that starts drivers as processes, with url, table, name and first batch; each runs the batches up to 1."""
     with forking(tmp_path_factory.mktemp("drivers"), DRIVER) as begins:
         yield begins
 
 
 @pytest.mark.slow
 def test_driver_is_killed_anywhere(place: Place, drivers: Commands) -> None:
-    """D2: one driver after the other is killed, each a step further in batch 1; readers see all of it or nothing."""
+    """D2: one driver after another is killed, each a step later in batch 1; readers see the whole batch or nothing."""
     Driver(place).run(0, ten(0))
     for point in effort(POINTS[3:], POINTS):
         killed = drivers.run(place.url, place.table, point, 1, points=f"{point}=kill", check=False)
@@ -104,7 +104,7 @@ def test_driver_is_killed_anywhere(place: Place, drivers: Commands) -> None:
 
 @pytest.mark.slow
 def test_stopped_driver_is_fenced(place: Place, drivers: Commands) -> None:
-    """F-D4: a process stopped by SIGSTOP behind its begin goes on when another has taken over: it ends, and changes nothing."""
+    """F-D4: a process stopped by SIGSTOP after its begin goes on when another has taken over: it ends, and changes nothing."""
     stopped = drivers.begin(place.url, place.table, "stopped", 0)
     stopped.stands()
     other = Driver(place, "d2")
@@ -118,7 +118,7 @@ def test_stopped_driver_is_fenced(place: Place, drivers: Commands) -> None:
 
 
 def test_driver_stopped_in_its_transaction(at: At, postgres: Postgres, drivers: Commands) -> None:
-    """Failure 7: a driver is stopped with the row's lock; the server ends its session, the next one goes on, and it is fenced."""
+    """Failure 7: a driver is stopped while it locks the row; the server ends its session, the next driver goes on, the first is fenced."""
     place = at(postgres.url)
     stopped = drivers.begin(place.url, place.table, "a", 0, points="db.commit.before-id=stop")
     stopped.stands()
@@ -133,7 +133,7 @@ def test_driver_stopped_in_its_transaction(at: At, postgres: Postgres, drivers: 
 
 @pytest.mark.parametrize("arrives", [True, False])
 def test_lost_reply_of_commit(at: At, postgres: Postgres, arrives: bool) -> None:
-    """F-D1: the connection breaks at COMMIT, which was done or not: the driver looks, and the batch is there once."""
+    """F-D1: the connection breaks at COMMIT, which was or was not applied: the driver checks, and the batch is there once."""
     with relayed(postgres) as (relay, url):
         place = at(url)
         driver = Driver(place)
@@ -164,20 +164,20 @@ def test_lost_reply_of_commit(at: At, postgres: Postgres, arrives: bool) -> None
     ],
 )
 def test_ports_of_a_url(url: str, ports: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A socket to another port is not ours, whoever opens it while we connect."""
+    """A socket to another port is not ours, whichever thread opens it while we connect."""
     monkeypatch.delenv("PGPORT", raising=False)
     assert ports_of(url) == ports
 
 
 @pytest.fixture
 def foreign(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Have another thread connect to somebody who says nothing, while the first connection to a database is made; return both."""
+    """Let another thread connect to a silent server during the first connection to a database; return both connections."""
     listener, client = socket.create_server(("127.0.0.1", 0)), socket.socket()
     found = silence.sockets
 
     def sockets() -> frozenset[silence.Socket]:
         before = found()
-        with suppress(OSError):  # it is connected already
+        with suppress(OSError):  # it is already connected
             client.connect(listener.getsockname())
         return before
 
@@ -188,7 +188,7 @@ def foreign(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[socket.socket, so
 
 @contextmanager
 def asked_soon() -> Iterator[None]:
-    """Have a server taken for silent soon: for a block in which it is, since one that is only busy would be taken for it, too."""
+    """Make a silent server count as dead soon, within a block: outside of it a busy server would be taken for a silent one."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(silence, "_ASK_SECONDS", 0.1)
         patched.setattr(silence, "_ANSWER_SECONDS", 0.5)
@@ -198,9 +198,9 @@ def asked_soon() -> Iterator[None]:
 def test_server_that_stands_still(
     at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, foreign: tuple[socket.socket, socket.socket]
 ) -> None:
-    """All processes of the server are stopped (SIGSTOP) in mid batch: it ends as `DatabaseAway`; nothing of it is applied.
+    """All server processes are stopped (SIGSTOP) in the middle of a batch: it ends as `DatabaseAway`; none of it is applied.
 
-    A connection that another thread makes while ours is made, to somebody who says nothing, is left alone, and not asked.
+    A connection that another thread opens to a silent server at the same time is left alone, and not probed.
     """
     monkeypatch.setattr(database, "_DELAYS", ())
     place = at(postgres.url)
@@ -233,7 +233,7 @@ def test_server_that_stands_still(
 
 
 def test_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who says nothing, or does not listen, is away; a proxy that hangs up on the question is there."""
+    """A server that says nothing, or does not listen, is away; a proxy that hangs up on the probe is there."""
     monkeypatch.setattr(silence, "_ANSWER_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
@@ -243,7 +243,7 @@ def test_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
         def hang_up() -> None:
             with listener.accept()[0] as one:
                 one.recv(8)
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # hard
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # abort it with a reset
 
         proxy = threading.Thread(target=hang_up)
         proxy.start()
@@ -253,7 +253,7 @@ def test_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_who_watches_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look at this process's connections that fails (its files in /proc change meanwhile) ended the watch: the next look counts."""
+    """If a look at this process's connections fails, because its files in /proc change meanwhile, the watch goes on with the next look."""
     monkeypatch.setattr(silence, "_ASK_SECONDS", 0.02)
     monkeypatch.setattr(silence, "_ANSWER_SECONDS", 0.1)
     failures: list[Exception] = [RuntimeError("malformed line"), psutil.NoSuchProcess(1), FileNotFoundError()]
@@ -272,7 +272,7 @@ def test_who_watches_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_network_that_swallows_everything(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind the first rows nothing comes through, and who connects gets no answer: each wait ends, and then it is `DatabaseAway`."""
+    """After the first rows nothing comes through, and new connections get no answer: each wait ends, and then it is `DatabaseAway`."""
     monkeypatch.setattr(database, "_DELAYS", (0.1,))
     with relayed(postgres) as (relay, url):
         monkeypatch.setattr(postgresql, "sockets", relay.clients)

@@ -1,4 +1,4 @@
-"""A batch in a database: once, whatever is repeated, refused or put back. Real PostgreSQL and SQLite."""
+"""A batch in a database is there once, whatever is repeated, refused or restored. Real PostgreSQL and SQLite."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ pytestmark = pytest.mark.xdist_group("db")
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Wait for locks for a moment, and not at all between tries."""
+    """Wait only a moment for locks, and not at all between tries."""
     monkeypatch.setattr(database.Database, "_lock_millis", 100)
     with use(FakeClock()):
         yield
 
 
 def test_batches_again_with_other_rows_are_skipped(place: Place) -> None:
-    """D1: batches 0, 1, 2, the last one again with other rows, then 3: forty rows, and none of the others."""
+    """D1: batches 0, 1, 2, then 2 again with other rows, then 3: forty rows, and none of the other rows."""
     driver = Driver(place)
     done = [driver.run(number, ten(number)) for number in range(3)]
     assert [each.rows for each in done] == [10, 10, 10]
@@ -58,7 +58,7 @@ def test_batches_again_with_other_rows_are_skipped(place: Place) -> None:
 
 @follows("PST-302")
 def test_deleted_checkpoint_is_refused(place: Place) -> None:
-    """D6: another query with the same sinkId, whose ids begin anew, is refused with the remedy; no row changes."""
+    """D6: another query with the same sinkId, whose ids begin anew, is refused with advice; no row changes."""
     Driver(place).run(0, ten(0))
     other = Driver(place, "d2", "another")
     with pytest.raises(CheckpointMismatch, match="written by query q up to batch 0.*use another sinkId"):
@@ -69,14 +69,14 @@ def test_deleted_checkpoint_is_refused(place: Place) -> None:
 
 
 def test_query_that_applied_nothing_may_be_replaced(place: Place) -> None:
-    """A first batch that failed claims nothing: the next query may have the sinkId."""
+    """A first batch that failed does not claim the sinkId: the next query may have it."""
     Driver(place).begin(0)
     Driver(place, "d2", "another").run(0, ten(0))
     assert (place.last(), len(place.rows())) == (0, 10)
 
 
 def test_batch_that_only_its_commit_knows(place: Place) -> None:
-    """Where the checkpoint cannot be read, a driver begins without the batch's id; the commit has it, and checks all of it."""
+    """If the checkpoint cannot be read, a driver begins without the batch's id; the commit has the id, and checks everything."""
     driver = Driver(place)
     for number in range(2):
         assert driver.sink.begin(driver.db, f"d{number}", None) == number - 1
@@ -89,7 +89,7 @@ def test_batch_that_only_its_commit_knows(place: Place) -> None:
 
 
 def test_restored_checkpoint_is_refused(place: Place) -> None:
-    """An older id, or the last one with another fingerprint, would be other rows: refused by begin and by commit."""
+    """An older id, or the last id with another fingerprint, would mean other rows: begin and commit refuse it."""
     driver = Driver(place)
     for number in range(3):
         driver.run(number, ten(number), mark=f"m{number}")
@@ -99,13 +99,13 @@ def test_restored_checkpoint_is_refused(place: Place) -> None:
         driver.commit(2, lambda: [ten(7)], "other")
     assert (place.last(), len(place.rows())) == (2, 30)
     assert driver.run(2, ten(2), mark="m2").skipped
-    assert driver.run(2, ten(2)).skipped  # one whose offset log cannot be read has no fingerprint
+    assert driver.run(2, ten(2)).skipped  # without a readable offset log there is no fingerprint
     driver.run(3, ten(3))
     assert driver.run(3, ten(3), mark="m3").skipped
 
 
 def test_restored_database_is_refused(place: Place) -> None:
-    """F-D12: the id went back, or the row has gone: Spark's next batch does not go on over the gap."""
+    """F-D12: the id went back, or the row is gone: Spark's next batch must not continue over the gap."""
     driver = Driver(place)
     driver.run(0, ten(0))
     with pytest.raises(
@@ -119,7 +119,7 @@ def test_restored_database_is_refused(place: Place) -> None:
 
 
 def test_stale_driver_is_fenced(place: Place) -> None:
-    """D4: a driver that began, and comes to its commit when another has gone on, changes nothing."""
+    """D4: a driver that began, and commits after another driver has gone on, changes nothing."""
     stale, other = Driver(place), Driver(place, "d2")
     stale.run(0, ten(0))
     stale.begin(1)
@@ -137,7 +137,7 @@ def test_stale_driver_is_fenced(place: Place) -> None:
 
 
 def test_interrupt_while_rows_are_loaded(place: Place) -> None:
-    """Ctrl-C in the middle of the rows ends the batch as what it is, not as an error of the database; nothing is applied."""
+    """Ctrl-C in the middle of the rows ends the batch as an interrupt, not as a database error; nothing is applied."""
     driver = Driver(place)
     driver.run(0, ten(0))
     driver.begin(1)
@@ -154,7 +154,7 @@ def test_interrupt_while_rows_are_loaded(place: Place) -> None:
 
 
 def test_batch_without_rows_is_noted(place: Place) -> None:
-    """D7: an empty batch has its id in the database, and the next one follows."""
+    """D7: the id of an empty batch is in the database, and the next batch follows."""
     driver = Driver(place)
     driver.run(0)
     assert place.last() == 0
@@ -163,7 +163,7 @@ def test_batch_without_rows_is_noted(place: Place) -> None:
 
 
 def test_row_of_the_sink_vanishes(place: Place) -> None:
-    """D8: the row is deleted between begin and commit, and the batch before it was not the first: nothing is applied."""
+    """D8: the row is deleted between begin and commit, and an earlier batch had been applied: nothing is applied."""
     driver = Driver(place)
     driver.run(0, ten(0))
     driver.begin(1)
@@ -174,7 +174,7 @@ def test_row_of_the_sink_vanishes(place: Place) -> None:
 
 
 def test_row_vanishes_before_the_first_batch(place: Place) -> None:
-    """D8: the UPDATE of the id hits no row: the rows go with it."""
+    """D8: the UPDATE of the id finds no row: the rows of the batch are rolled back."""
     driver = Driver(place)
     driver.begin(0)
     place.query("DELETE FROM {b}")
@@ -185,7 +185,7 @@ def test_row_vanishes_before_the_first_batch(place: Place) -> None:
 
 @pytest.mark.parametrize("change", ["driver = 'x'", "batch_id = 7", "sink_id = 'x'"])
 def test_row_changes_within_the_transaction(at: At, tmp_path: Path, change: str) -> None:
-    """D8, F-D4: the UPDATE of the id compares what was read; here a trigger of the table has changed it meanwhile."""
+    """D8, F-D4: the UPDATE of the id compares it with the value that was read; here a trigger of the table changes it in between."""
     place = at(f"sqlite://{tmp_path}/x.db")
     driver = Driver(place)
     driver.begin(0)
@@ -196,7 +196,7 @@ def test_row_changes_within_the_transaction(at: At, tmp_path: Path, change: str)
 
 
 def test_upsert_takes_the_last_row_of_a_key(place: Place) -> None:
-    """Of equal keys, in a batch and over batches, the last row is there."""
+    """Of several rows with one key, in a batch and over batches, the last row is there."""
     driver = Driver(place, options={"mode": "upsert", "keyColumns": "k"})
     driver.run(0, batch((1, "a", 1), (2, "a", 1), (1, "b", None)), batch((2, "c", 5)))
     assert place.rows() == [(1, "b", None), (2, "c", 5)]
@@ -205,7 +205,7 @@ def test_upsert_takes_the_last_row_of_a_key(place: Place) -> None:
 
 
 def test_sinks_of_one_connection(place: Place) -> None:
-    """Two sinks of a process share its connection: what one leaves in the session is nothing to the other."""
+    """Two sinks of a process share its connection: what one leaves in the session does not affect the other."""
     first = Driver(place, options={"mode": "upsert", "keyColumns": "k"})
     other = pa.schema([("k", pa.string()), ("x", pa.float64())])
     options = {"mode": "merge", "keyColumns": "k", "table": f"{place.table}_x"}
@@ -219,7 +219,7 @@ def test_sinks_of_one_connection(place: Place) -> None:
 
 
 def test_upsert_of_keys_alone(place: Place) -> None:
-    """Rows that are all key are a set."""
+    """Rows that consist of their key only form a set."""
     schema = pa.schema([("k", pa.int64()), ("v", pa.string())])
     driver = Driver(place, options={"mode": "upsert", "keyColumns": "k,v"}, schema=schema)
     driver.run(0, batch((1, "a"), (1, "a"), (1, "b"), schema=schema))
@@ -229,7 +229,7 @@ def test_upsert_of_keys_alone(place: Place) -> None:
 
 @pytest.mark.parametrize("bad", ["fail", "quarantine"])
 def test_merge_adds_up(place: Place, bad: str) -> None:
-    """Numbers of equal keys are added, in a piece, over pieces and over batches; null adds nothing."""
+    """Numbers of equal keys are added, within a piece, across pieces and across batches; null adds nothing."""
     schema = pa.schema([("day", pa.string()), ("k", pa.int64()), ("n", pa.int64()), ("x", pa.float64())])
     driver = Driver(place, options={"mode": "merge", "keyColumns": "day, k", "badRows": bad}, schema=schema)
     pieces = [(("m", 1, 1, 0.5), ("m", 1, 1, None)), (("m", 2, None, None), ("m", 1, 3, None))]
@@ -241,7 +241,7 @@ def test_merge_adds_up(place: Place, bad: str) -> None:
 
 @pytest.mark.parametrize("before", [[], [(1, -(2**63))], [(1, 2**63 - 1)]])
 def test_sum_that_does_not_fit_is_refused(place: Place, before: list[tuple[int, int]]) -> None:
-    """A sum beyond 64 bits fails the batch, in a batch and over batches; it is no float that is nearly right."""
+    """A sum beyond 64 bits fails, in a batch and across batches; it does not become an approximate float."""
     schema = pa.schema([("k", pa.int64()), ("n", pa.int64())])
     driver = Driver(place, options={"mode": "merge", "keyColumns": "k"}, schema=schema)
     driver.run(0, batch(*before, schema=schema))
@@ -253,7 +253,7 @@ def test_sum_that_does_not_fit_is_refused(place: Place, before: list[tuple[int, 
 
 
 def test_sum_that_is_no_number_is_refused(at: At, tmp_path: Path) -> None:
-    """SQLite would store null for the sum of two infinities, and they would add nothing: neither comes into a sum, nor out of one."""
+    """SQLite would store null for the sum of two infinities, which would then add nothing: infinities neither enter a sum nor result."""
     place = at(f"sqlite://{tmp_path}/x.db")
     schema = pa.schema([("k", pa.int64()), ("x", pa.float64())])
     driver = Driver(place, options={"mode": "merge", "keyColumns": "k", "badRows": "quarantine"}, schema=schema)
@@ -264,7 +264,7 @@ def test_sum_that_is_no_number_is_refused(at: At, tmp_path: Path) -> None:
 
 
 def test_row_without_a_key(place: Place) -> None:
-    """A null in a key fails the batch, and shows the row; with a quarantine it is set aside, and the rest is stored."""
+    """A null in a key fails the batch, and the error shows the row; with a quarantine it is set aside, and the rest is stored."""
     options = {"mode": "upsert", "keyColumns": "k"}
     rows = batch((1, "a", 1), (None, "b\n\u2028", 2), (3, "c", 3))
     with pytest.raises(RowRefused, match=r"key column 'k' is null: row \{.*b"):
@@ -277,7 +277,7 @@ def test_row_without_a_key(place: Place) -> None:
 
 
 def test_rows_that_break_a_constraint(place: Place) -> None:
-    """D9: two bad rows of twenty fail the batch; with a quarantine they are set aside, each with its reason, and 18 are stored."""
+    """D9: two bad rows of twenty fail the batch; with a quarantine each is set aside with its reason, and 18 are stored."""
     place.query("CREATE TABLE {t} (k bigint UNIQUE, v text NOT NULL, n bigint CHECK (n < 5))")
     rows = [batch((7, "first", 0)), ten(0), batch((20, None, 1), *((30 + i, "x", 1) for i in range(7)), (40, "y", 5))]
     with pytest.raises(RowRefused, match=r"(?i)constraint"):
@@ -295,7 +295,7 @@ def test_rows_that_break_a_constraint(place: Place) -> None:
 
 @pytest.mark.parametrize("mode", ["append", "upsert", "merge"])
 def test_row_that_is_refused_is_shown(place: Place, mode: str) -> None:
-    """Without a quarantine the error has the first row that is refused, which the database itself does not say; nothing is stored."""
+    """Without a quarantine the error shows the first refused row, which the database itself does not show; nothing is stored."""
     place.query("CREATE TABLE {t} (k bigint PRIMARY KEY, n bigint CHECK (n < 5))")
     schema = pa.schema([("k", pa.int64()), ("n", pa.int64())])
     driver = Driver(place, schema=schema, options={"mode": mode} | ({"keyColumns": "k"} if mode != "append" else {}))
@@ -309,7 +309,7 @@ def test_row_that_is_refused_is_shown(place: Place, mode: str) -> None:
 
 
 def test_row_that_is_refused_is_not_shown_whole(at: At, postgres: Postgres) -> None:
-    """A row of megabytes is there with its begin and its end; a sum that is too large with the row that made it so."""
+    """A row of megabytes is shown by its begin and its end; a sum that is too large, by the row that caused it."""
     place = at(postgres.url)
     with pytest.raises(RowRefused, match=r"""row {"k":7,"v":"xxx.*xxx \[...\] xxx.*","n":1}; mend it""") as refused:
         Driver(place).run(0, batch((7, "x" * 3_000_000 + "\0", 1)))
@@ -323,7 +323,7 @@ def test_row_that_is_refused_is_not_shown_whole(at: At, postgres: Postgres) -> N
 
 
 def test_rows_that_a_statement_refuses(place: Place) -> None:
-    """A quarantine works for upserts as well: pieces that fail are halved, and the order of the rest is kept."""
+    """A quarantine also works for upserts: failing pieces are halved, and the rest keeps its order."""
     place.query("CREATE TABLE {t} (k bigint PRIMARY KEY, v text, n bigint CHECK (n < 5))")
     driver = Driver(place, options={"mode": "upsert", "keyColumns": "k", "badRows": "quarantine"})
     done = driver.run(0, batch((1, "a", 1), (1, "b", 2), (2, "c", 1), (2, "e", 3), (1, "d", 9)))
@@ -332,7 +332,7 @@ def test_rows_that_a_statement_refuses(place: Place) -> None:
 
 
 def test_values_that_would_be_others(place: Place) -> None:
-    """NaN has no place in SQLite, and NUL none in a text of PostgreSQL: neither is stored as something else."""
+    """SQLite cannot store NaN, nor PostgreSQL a NUL in a text: neither is stored as another value."""
     schema = pa.schema([("x", pa.float64()), ("v", pa.string())])
     driver = Driver(place, options={"badRows": "quarantine"}, schema=schema)
     driver.run(0, batch((1.5, "a"), (float("nan"), "b"), (None, "c\0d"), schema=schema))
@@ -346,7 +346,7 @@ def test_values_that_would_be_others(place: Place) -> None:
 
 @pytest.mark.parametrize("name", ['a"; DROP TABLE x; --', "select", "Ünï cödé", "a'b", "%s{}$1"])
 def test_names_are_quoted(place: Place, name: str) -> None:
-    """Tables and columns may be called anything; a name is never a statement."""
+    """Tables and columns may have any name; a name never runs as SQL."""
     schema = pa.schema([(name, pa.int64()), ("n", pa.int64())])
     table = '"' + (place.table + name).replace('"', '""') + '"'
     for number, options in enumerate(({}, {"mode": "merge", "keyColumns": name})):
@@ -359,7 +359,7 @@ def test_names_are_quoted(place: Place, name: str) -> None:
 
 @pytest.mark.parametrize(("name", "written"), [("a,b", '"a,b"'), (' "x" ', '" ""x"" "'), ("n,", '"n,", "k"')])
 def test_keys_with_commas_are_quoted(place: Place, name: str, written: str) -> None:
-    """A key may have any name: in double quotes a comma, a blank at an end or a quote is a part of it, as in the name of a table."""
+    """A key may have any name: in double quotes a comma, an outer blank or a quote belongs to it, as in a table's name."""
     schema = pa.schema([(name, pa.int64()), ("k", pa.int64()), ("v", pa.int64())])
     if '"k"' not in written:
         schema = schema.remove(1)
@@ -373,7 +373,7 @@ def _quoted(name: str) -> str:
 
 
 def test_values_are_never_pasted(place: Place) -> None:
-    """What looks like SQL in a value, a query id or a fingerprint is stored as it is."""
+    """Text that looks like SQL in a value, a query id or a fingerprint is stored unchanged."""
     evil = "x'); DROP TABLE y; --"
     Driver(place, evil, evil, sink_id="evil").run(0, batch((1, evil, 2)), mark=evil)
     assert place.rows() == [(1, evil, 2)]
@@ -381,11 +381,11 @@ def test_values_are_never_pasted(place: Place) -> None:
 
 
 def test_name_that_would_be_cut_off_is_refused(place: Place) -> None:
-    """PostgreSQL cuts names at 63 bytes without a word, so two could become one: refused, also for the quarantine's table, if there is one.
+    """PostgreSQL silently cuts names to 63 bytes, so two could become one: refused, also for the quarantine's table, if there is one.
 
-    SQLite cuts none, and takes them.
+    SQLite does not cut names, and accepts them.
     """
-    place.sink(table="t" * 63)  # of which the quarantine's table, that nobody has asked for, would be too long
+    place.sink(table="t" * 63)  # a quarantine's table would have too long a name, but none is requested
     for options in ({"table": "t" * 64}, {"table": "t" * 60, "badRows": "quarantine"}, {"batchTable": "ü" * 32}):
         with nullcontext() if place.is_sqlite else pytest.raises(OptionError, match="at most 63 bytes"):
             place.sink(**options)
@@ -395,7 +395,7 @@ def test_name_that_would_be_cut_off_is_refused(place: Place) -> None:
 
 @pytest.mark.parametrize("bad", ["fail", "quarantine"])
 def test_tables_that_do_not_fit_are_refused_at_the_start(place: Place, bad: str) -> None:
-    """No table, no such column, no unique key: `TableMismatch` that says so, before any row is staged."""
+    """A missing table, column or unique key raises `TableMismatch` before any row is staged."""
     given = {"badRows": bad}
     with pytest.raises(TableMismatch, match="createTable=false"):
         Driver(place, options=given | {"createTable": "false"}).begin(0)
@@ -409,7 +409,7 @@ def test_tables_that_do_not_fit_are_refused_at_the_start(place: Place, bad: str)
 
 
 def test_key_that_is_checked_late(at: At, postgres: Postgres) -> None:
-    """PostgreSQL takes no `DEFERRABLE` key for an upsert, and says so only to the first row: it is told at the start."""
+    """PostgreSQL accepts no `DEFERRABLE` key for an upsert, and says so only at the first row: our error comes at the start."""
     place = at(postgres.url)
     late = ("(v, k) INCLUDE (n)", "(k)", "(k, v, n)")
     place.query(
@@ -424,7 +424,7 @@ def test_key_that_is_checked_late(at: At, postgres: Postgres) -> None:
 
 
 def test_text_into_types_that_spark_has_not(at: At, postgres: Postgres) -> None:
-    """A string goes into jsonb, uuid, an enum, bit(n)... as PostgreSQL reads it; one that it cannot read is a bad row, none is cut."""
+    """PostgreSQL parses a string for jsonb, uuid, an enum, bit(n)...; one that it cannot parse is a bad row, and none is cut."""
     place = at(postgres.url)
     names = ("id", "doc", "kind", "bits", "net")
     schema = pa.schema([(name, pa.string()) for name in names])
@@ -450,7 +450,7 @@ def test_text_into_types_that_spark_has_not(at: At, postgres: Postgres) -> None:
 
 
 def test_texts_in_arrays_of_types_that_spark_has_not(at: At, postgres: Postgres) -> None:
-    """An array of strings goes into one of uuid, jsonb, an enum, a time, as PostgreSQL reads them; so does a string that is an array."""
+    """PostgreSQL parses the strings of an array for uuid, jsonb, an enum, a time; it also parses a string that is a whole array."""
     place = at(postgres.url)
     place.query(f"CREATE TYPE {place.table}_kind AS ENUM ('a', 'b')")
     names = ("ids", "docs", "kinds", "times", "bits", "one")
@@ -470,7 +470,7 @@ def test_texts_in_arrays_of_types_that_spark_has_not(at: At, postgres: Postgres)
 
 
 def test_rules_are_heeded(at: At, postgres: Postgres) -> None:
-    """`COPY` knows nothing of a table's rules, so it is not used where there are some."""
+    """`COPY` ignores a table's rules, so it is not used where the table has any."""
     place = at(postgres.url)
     for sql in (
         "CREATE TABLE {t} (k bigint, v text, n bigint)",
@@ -484,7 +484,7 @@ def test_rules_are_heeded(at: At, postgres: Postgres) -> None:
 
 
 def test_column_of_another_type(at: At, postgres: Postgres) -> None:
-    """PostgreSQL converts what it would convert in any INSERT; what it would not is refused at the start."""
+    """PostgreSQL converts whatever it converts in any INSERT; a type that it does not convert is refused at the start."""
     place = at(postgres.url)
     place.query("CREATE TABLE {t} (k integer, v varchar(3), n numeric(20,2))")
     driver = Driver(place)
@@ -504,7 +504,7 @@ def test_column_of_another_type(at: At, postgres: Postgres) -> None:
 
 
 def test_narrower_columns_are_told(at: At, postgres: Postgres, caplog: pytest.LogCaptureFixture) -> None:
-    """What PostgreSQL rounds off is as the page says, by psql, and the start names the columns; where nothing is lost nothing is said."""
+    """PostgreSQL rounds as the page says, checked by psql, and the start names the columns; without a loss there is no message."""
     place = at(postgres.url)
     decimal, day = pa.decimal128(10, 4), dt.datetime(2026, 1, 31, 23, 59, 59, 600_000, tzinfo=dt.timezone.utc)
     kinds = {
@@ -551,7 +551,7 @@ def test_narrower_columns_are_told(at: At, postgres: Postgres, caplog: pytest.Lo
 def test_values_that_a_column_of_sqlite_changes_are_told(
     at: At, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a column's affinity makes another value of is as the page says, by Python's sqlite3, and the start names the columns."""
+    """A column's affinity changes values as the page says, checked by Python's sqlite3, and the start names the columns."""
     place = at(f"sqlite://{tmp_path}/x.db")
     day = dt.datetime(2026, 1, 31, 23, 59, 59, tzinfo=dt.timezone.utc)
     changed = {
@@ -589,7 +589,7 @@ def test_values_that_a_column_of_sqlite_changes_are_told(
 
 
 def test_what_a_state_means(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By PostgreSQL's code an error is one that may pass, one of rows, or another."""
+    """PostgreSQL's error code tells whether an error is temporary, is caused by rows, or is of another kind."""
     monkeypatch.setattr(database, "_DELAYS", ())
     place = at(postgres.url)
     place.query("CREATE TABLE {t} (k bigint, v text, n bigint)")
@@ -605,13 +605,13 @@ def test_what_a_state_means(at: At, postgres: Postgres, monkeypatch: pytest.Monk
                 driver.commit(0, lambda state=state: [batch((1, state, 1))])  # type: ignore[misc]  # - a lambda of no arguments
             assert type(error.value) is kind
     refused = ("22012", "23514", "44000", "P0001", "21000", "54000")
-    own = ("45000", "UE001", "ZZ999")  # of the SQL standard for users, and none of PostgreSQL's
+    own = ("45000", "UE001", "ZZ999")  # the SQL standard leaves these to users, and PostgreSQL has none of them
     rows = batch(*((1, state, 1) for state in (*refused, *own)))
     assert driver.commit(0, lambda: [rows]).rejected == 9
 
 
 def test_values_that_sqlite_does_not_take(at: At, tmp_path: Path) -> None:
-    """A text is no row number, and nothing for a strict column of integers: bad rows."""
+    """Text as a row number, or in a strict integer column, is a bad row."""
     for number, kind in enumerate(("INTEGER PRIMARY KEY", "INTEGER")):
         place = at(f"sqlite://{tmp_path}/x.db")
         place.query(f"CREATE TABLE {{t}} (k INTEGER, v {kind}, n INTEGER) {'STRICT' if number else ''}")
@@ -622,7 +622,7 @@ def test_values_that_sqlite_does_not_take(at: At, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_locked_out(place: Place) -> None:
-    """A lock that somebody keeps is `DatabaseAway` after some tries; nothing is applied, and the next try works."""
+    """A lock that another session keeps is `DatabaseAway` after some tries; nothing is applied, and the next try works."""
     driver, other = Driver(place), place.database()
     driver.run(0, ten(0))
 
@@ -637,7 +637,7 @@ def test_locked_out(place: Place) -> None:
 
 
 def test_serialization_failure_is_run_again(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D13: another session changes the row under a stricter isolation: the whole batch is run again, and is there once."""
+    """D13: another session changes the row under a stricter isolation: the whole batch runs again, and is there once."""
     monkeypatch.setattr(database.Database, "_lock_millis", 30_000)
     begun: list[str] = []
     monkeypatch.setattr(failpoints, "hit", begun.append)
@@ -664,7 +664,7 @@ def test_serialization_failure_is_run_again(at: At, postgres: Postgres, monkeypa
 def test_two_that_enter_a_sink_at_one_time(
     at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch, is_new: bool
 ) -> None:
-    """Another driver has made the tables, or the row of the sink, and not committed it: ours waits, and takes the sink over."""
+    """Another driver has created the tables, or the sink's row, without a commit yet: ours waits, and takes the sink over."""
     monkeypatch.setattr(database.Database, "_lock_millis", 30_000)
     place = at(postgres.url)
     if not is_new:
@@ -685,16 +685,16 @@ def test_two_that_enter_a_sink_at_one_time(
 
 
 def test_rows_are_those_of_the_schema(place: Place) -> None:
-    """What is stored is what was given, whatever the order of the table's own columns, and others are left alone."""
+    """The stored values are those that were given, whatever the order of the table's columns; other columns are left alone."""
     place.query("CREATE TABLE {t} (n bigint, extra text DEFAULT 'e', v text, k bigint)")
     Driver(place).run(0, batch((1, "a", 2)))
     assert place.rows() == [(2, "e", "a", 1)]
 
 
 def test_table_that_changes_while_a_query_runs(place: Place) -> None:
-    """A column, then the table, goes between two batches: `TableMismatch`, nothing is applied; put back, the query goes on.
+    """A column, then the table, is dropped between two batches: `TableMismatch`, nothing is applied; restored, the query goes on.
 
-    A table that goes is not made anew, by the next driver neither: it would be without the rows of the batches before.
+    A dropped table is not created anew, not even by the next driver: it would lack the rows of the earlier batches.
     """
     driver = Driver(place)
     driver.run(0, ten(0))
@@ -712,10 +712,10 @@ def test_table_that_changes_while_a_query_runs(place: Place) -> None:
 
 
 def test_column_that_needs_a_value(place: Place) -> None:
-    """A column that may not be null, has no default and is not in the rows is refused at the start, not at every row."""
+    """A column that is not nullable, has no default and is not in the rows is refused at the start, not at every row."""
     place.query("CREATE TABLE {t} (id integer PRIMARY KEY, k bigint, v text, n bigint, x bigint NOT NULL)")
     options = {"badRows": "quarantine"}
-    if not place.is_sqlite:  # where such a key numbers itself
+    if not place.is_sqlite:  # there such a key numbers itself
         place.query("ALTER TABLE {t} ALTER id ADD GENERATED ALWAYS AS IDENTITY")
         place.query(f"CREATE DOMAIN {place.table}_d AS bigint DEFAULT 9")
         place.query(f"ALTER TABLE {{t}} ADD y {place.table}_d NOT NULL")
@@ -728,7 +728,7 @@ def test_column_that_needs_a_value(place: Place) -> None:
 
 
 def test_domain_that_needs_a_value(at: At, postgres: Postgres) -> None:
-    """A domain that takes no null is a column that needs a value; `COPY` would not ask it about a column that the rows have not."""
+    """A domain that refuses null makes its column need a value; `COPY` would not check it for a column that the rows lack."""
     place = at(postgres.url)
     for sql in (
         "CREATE DOMAIN {t}_d AS bigint NOT NULL",
@@ -744,7 +744,7 @@ def test_domain_that_needs_a_value(at: At, postgres: Postgres) -> None:
     Driver(place, "d2", options=options).run(0, batch((5, "a", 2)))
     place.query(
         f"ALTER TABLE {{t}} ALTER y TYPE {place.table}_f USING 1"
-    )  # what it checks is not known before there is a row
+    )  # the database checks it only when there is a row
     done = Driver(place, "d3", options=options).run(1, batch((6, "a", 2)))
     assert (done.rows, done.rejected, place.rows()) == (0, 1, [(5, "a", 2, 7, 1)])
 
@@ -759,7 +759,7 @@ def test_domain_that_needs_a_value(at: At, postgres: Postgres) -> None:
     ],
 )
 def test_key_that_does_not_number_itself(at: At, tmp_path: Path, table: str) -> None:
-    """SQLite numbers an INTEGER PRIMARY KEY of one column, in a table with row numbers; any other is a column that needs a value."""
+    """SQLite numbers an INTEGER PRIMARY KEY of one column in a table with row ids; any other key column needs a value."""
     place = at(f"sqlite://{tmp_path}/x.db")
     place.query(f"CREATE TABLE {{t}} {table}")
     with pytest.raises(TableMismatch, match="needs a value for 'id' in every row"):
@@ -767,7 +767,7 @@ def test_key_that_does_not_number_itself(at: At, tmp_path: Path, table: str) -> 
 
 
 def test_column_that_a_trigger_fills(at: At, postgres: Postgres) -> None:
-    """PostgreSQL asks for values behind the triggers of a table: one that has some is not refused at the start."""
+    """PostgreSQL checks for values after a table's triggers: a table with triggers is not refused at the start."""
     place = at(postgres.url)
     place.query("CREATE TABLE {t} (k bigint, v text, n bigint, x bigint NOT NULL)")
     body = "BEGIN NEW.x := NEW.k + 1; RETURN NEW; END"
@@ -793,7 +793,7 @@ def test_column_that_a_trigger_fills(at: At, postgres: Postgres) -> None:
     ],
 )
 def test_table_with_another_fate_is_refused(at: At, postgres: Postgres, kinds: list[str], message: str) -> None:
-    """D10: a table that a crash empties, or that another server keeps, is no place for rows whose id stays; nor is such a part."""
+    """D10: a table that a crash empties, or on another server, cannot hold rows whose id stays; the same holds for a partition."""
     place = at(postgres.url)
     driver = Driver(place)
     for kind in kinds:
@@ -805,7 +805,7 @@ def test_table_with_another_fate_is_refused(at: At, postgres: Postgres, kinds: l
 
 @pytest.mark.parametrize("suffix", ["batches", "rejected"])
 def test_table_of_ours_with_another_fate_is_refused(at: At, postgres: Postgres, suffix: str) -> None:
-    """D10: nor may somebody have made the ids, or the rows that are set aside, such that a crash takes them alone."""
+    """D10: nor may the table of the ids, or of the rows set aside, be one that a crash empties alone."""
     place = at(postgres.url)
     Driver(place, options={"badRows": "quarantine"}).begin(0)
     place.query(f'ALTER TABLE "{place.table}_{suffix}" SET UNLOGGED')
@@ -815,7 +815,7 @@ def test_table_of_ours_with_another_fate_is_refused(at: At, postgres: Postgres, 
 
 @pytest.mark.parametrize("which", ["table", "batches", "partition"])
 def test_table_whose_fate_changes_between_batches_is_refused(at: At, postgres: Postgres, which: str) -> None:
-    """D10: made UNLOGGED between two batches of one driver, the next one refuses it, whole; made LOGGED again, as it says, that goes on."""
+    """D10: made UNLOGGED between two batches of one driver, the table is refused for the whole next batch; made LOGGED again, it works."""
     place = at(postgres.url)
     name = {"table": place.table, "batches": f"{place.table}_batches", "partition": f"{place.table}_p"}[which]
     if which == "partition":
@@ -837,7 +837,7 @@ def test_table_whose_fate_changes_between_batches_is_refused(at: At, postgres: P
 def test_table_whose_fate_changes_within_a_batch_is_not(
     at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the look at it to the commit nobody can make the table UNLOGGED: whoever tries waits for the batch."""
+    """From the check to the commit nobody can make the table UNLOGGED: an attempt waits for the batch."""
     place = at(postgres.url)
     driver = Driver(place)
     driver.run(0, ten(0))
@@ -855,7 +855,7 @@ def test_table_whose_fate_changes_within_a_batch_is_not(
 
 
 def test_view_and_policies(at: At, postgres: Postgres) -> None:
-    """Where PostgreSQL has no COPY, into a view or under row-level security, rows go in by INSERT, and each is checked."""
+    """PostgreSQL has no COPY into a view or under row-level security: rows go in by INSERT, and each is checked."""
     place = at(postgres.url)
     place.query(f'CREATE TABLE "{place.table}_below" (k bigint, v text, n bigint)')
     place.query(f'CREATE VIEW {{t}} AS SELECT * FROM "{place.table}_below" WHERE n < 5 WITH CHECK OPTION')
@@ -882,7 +882,7 @@ def test_view_and_policies(at: At, postgres: Postgres) -> None:
 
 
 def test_row_of_the_last_batch_that_somebody_changed(at: At, tmp_path: Path) -> None:
-    """SQLite holds a text where a number belongs; it was Python's error of a comparison."""
+    """SQLite can hold a text in a number column; comparing it once raised a Python error."""
     place = at(f"sqlite://{tmp_path}/x.db")
     Driver(place).run(0, ten(0))
     place.query("UPDATE {b} SET batch_id = 'x'")
@@ -894,7 +894,7 @@ def test_row_of_the_last_batch_that_somebody_changed(at: At, tmp_path: Path) -> 
 
 
 def test_later_schema_of_the_search_path(at: At, postgres: Postgres) -> None:
-    """A table without a schema is the one that PostgreSQL itself would find, not that of the first schema."""
+    """A table without a schema is the one that PostgreSQL itself finds, not one of the first schema in the search path."""
     place = at(postgres.url)
     first, second = f"{place.table}_1", f"{place.table}_2"
     for schema in (first, second):
@@ -924,7 +924,7 @@ def test_later_schema_of_the_search_path(at: At, postgres: Postgres) -> None:
     ],
 )
 def test_options_that_cannot_work(place: Place, options: dict[str, str], message: str) -> None:
-    """What would be left unheeded, or fail later, is refused before the database is asked; no secret is shown."""
+    """Options that would be ignored, or fail later, are refused before the database is asked; no secret is shown."""
     with pytest.raises(OptionError, match=message) as error:
         place.sink(**options)
     assert "s3cr3t" not in str(error.value)
@@ -932,13 +932,13 @@ def test_options_that_cannot_work(place: Place, options: dict[str, str], message
 
 @pytest.mark.parametrize("names", [[], ["a", "a"]])
 def test_columns_have_names_of_their_own(place: Place, names: list[str]) -> None:
-    """Rows without columns, or with two of one name, are refused before the database is asked."""
+    """Rows without columns, or with two columns of one name, are refused before the database is asked."""
     with pytest.raises(OptionError, match="each of another name"):
         place.sink(pa.schema([(name, pa.int64()) for name in names]))
 
 
 def test_columns_that_differ_in_case(place: Place) -> None:
-    """To PostgreSQL they are two; SQLite, to which they are one, refuses them at the start."""
+    """PostgreSQL sees two columns; SQLite sees one, so they are refused there at the start."""
     schema = pa.schema([("a", pa.int64()), ("A", pa.int64())])
     driver = Driver(place, schema=schema)
     if place.is_sqlite:
@@ -950,7 +950,7 @@ def test_columns_that_differ_in_case(place: Place) -> None:
 
 
 def test_key_that_is_nan(place: Place) -> None:
-    """NaN is a key like others to PostgreSQL; SQLite would store null, so there it is a bad row."""
+    """NaN is a normal key to PostgreSQL; SQLite would store null, so there it is a bad row."""
     schema = pa.schema([("x", pa.float64()), ("n", pa.int64())])
     driver = Driver(place, options={"mode": "merge", "keyColumns": "x", "badRows": "quarantine"}, schema=schema)
     odd = ((float("nan"), 1), (float("nan"), 2), (float("inf"), 1), (float("inf"), 2))
@@ -961,7 +961,7 @@ def test_key_that_is_nan(place: Place) -> None:
 
 
 def test_keys_that_are_equal_in_the_table_alone(at: At, postgres: Postgres) -> None:
-    """Keys that the column's type makes equal within one batch: refused in its words; with a quarantine each is applied in turn."""
+    """Keys that only the column's type makes equal, within one batch, are refused in its words; a quarantine applies them in turn."""
     place = at(postgres.url)
     place.query("CREATE TABLE {t} (x integer PRIMARY KEY, n bigint)")
     schema = pa.schema([("x", pa.float64()), ("n", pa.int64())])
@@ -974,9 +974,9 @@ def test_keys_that_are_equal_in_the_table_alone(at: At, postgres: Postgres) -> N
 
 
 def test_rows_that_are_too_large(at: At, postgres: Postgres) -> None:
-    """A key that no index of PostgreSQL takes, or a row that no page does, is a bad row and not the end of the query."""
+    """A key that no index of PostgreSQL takes, or a row too large for a page, is a bad row and does not end the query."""
     place = at(postgres.url)
-    long = "".join(chr(0x4E00 + 7919 * i % 20_000) for i in range(5_000))  # hardly to be compressed
+    long = "".join(chr(0x4E00 + 7919 * i % 20_000) for i in range(5_000))  # hardly compressible
     schema = pa.schema([("k", pa.string()), ("n", pa.int64())])
     options = {"mode": "merge", "keyColumns": "k", "badRows": "quarantine"}
     done = Driver(place, options=options, schema=schema).run(0, batch(("a", 1), (long, 1), schema=schema))
@@ -986,11 +986,11 @@ def test_rows_that_are_too_large(at: At, postgres: Postgres) -> None:
     aside = {"table": f"{place.table}_wide", "badRows": "quarantine"}
     done = Driver(place, options=aside, schema=wide, sink_id="wide").run(0, rows)
     assert (done.rows, done.rejected) == (3, 1)
-    place.query(f"DROP TABLE {place.table}_wide")  # who connects to PostgreSQL reads its whole catalogue
+    place.query(f"DROP TABLE {place.table}_wide")  # a new PostgreSQL connection reads the whole catalogue
 
 
 def test_sums_of_many_columns(place: Place) -> None:
-    """A thousand sums are checked as one is."""
+    """A thousand sums are checked just as one."""
     schema = pa.schema([(f"c{i}", pa.int64()) for i in range(1_000)])
     driver = Driver(place, options={"mode": "merge", "keyColumns": "c0"}, schema=schema)
     driver.run(0, batch((0, *(2**62,) * 999), schema=schema))
@@ -998,12 +998,12 @@ def test_sums_of_many_columns(place: Place) -> None:
         driver.run(1, batch((0, *(1,) * 998, 2**62), schema=schema))
     driver.run(1, batch((0, *(1,) * 999), schema=schema))
     assert place.rows() == [(0, *(2**62 + 1,) * 999)]
-    place.query("DROP TABLE {t}")  # who connects to PostgreSQL reads its whole catalogue
+    place.query("DROP TABLE {t}")  # a new PostgreSQL connection reads the whole catalogue
 
 
 @pytest.mark.parametrize("start", [2**62, -(2**63)])
 def test_sums_in_a_column_of_floats(place: Place, start: int) -> None:
-    """Whole numbers may be added up in a column of floats that somebody made; one of 64 bits is filled to its end."""
+    """Whole numbers may be summed in a user's column of floats; a 64-bit column can be filled to its limit."""
     schema = pa.schema([("k", pa.int64()), ("x", pa.int64()), ("n", pa.int64())])
     place.query("CREATE TABLE {t} (k bigint PRIMARY KEY, x double precision, n bigint)")
     driver = Driver(place, options={"mode": "merge", "keyColumns": "k"}, schema=schema)
@@ -1012,7 +1012,7 @@ def test_sums_in_a_column_of_floats(place: Place, start: int) -> None:
 
 
 def test_foreign_keys_hold(place: Place) -> None:
-    """A row that points to nothing is a bad row, also to SQLite, which heeds foreign keys only where it is told to."""
+    """A row that refers to a missing row is a bad row, also in SQLite, which checks foreign keys only on request."""
     place.query(f'CREATE TABLE "{place.table}_other" (id bigint PRIMARY KEY)')
     place.query(f'INSERT INTO "{place.table}_other" VALUES (3)')
     place.query(f'CREATE TABLE {{t}} (k bigint REFERENCES "{place.table}_other" (id), v text, n bigint)')
@@ -1022,13 +1022,13 @@ def test_foreign_keys_hold(place: Place) -> None:
 
 @pytest.mark.parametrize("bad", ["fail", "quarantine"])
 def test_constraint_that_is_checked_at_commit(place: Place, bad: str) -> None:
-    """What is deferred to COMMIT fails the batch, all of it, for then it is known only that some row is bad."""
+    """A check deferred to COMMIT fails the whole batch, because it does not say which row is bad."""
     place.query(f'CREATE TABLE "{place.table}_other" (id bigint PRIMARY KEY)')
     reference = f'REFERENCES "{place.table}_other" (id) DEFERRABLE INITIALLY DEFERRED'
     place.query(f"CREATE TABLE {{t}} (k bigint {reference}, v text, n bigint)")
     with pytest.raises(RowRefused, match=r"(?i)foreign key.*INITIALLY IMMEDIATE") as refused:
         Driver(place, options={"badRows": bad}).run(0, ten(0))
-    assert "or use badRows=quarantine" not in refused.value.message  # which it was advised to, for nothing
+    assert "or use badRows=quarantine" not in refused.value.message  # this advice would not help
     assert (place.rows(), place.last()) == ([], -1)
     place.query("DROP TABLE {t}")
     place.query(f"CREATE TABLE {{t}} (k bigint {reference.replace('DEFERRED', 'IMMEDIATE')}, v text, n bigint)")
@@ -1039,7 +1039,7 @@ def test_constraint_that_is_checked_at_commit(place: Place, bad: str) -> None:
 
 @pytest.mark.parametrize("said", ["ABORT", "FAIL", "IGNORE"])
 def test_rows_that_a_trigger_refuses(at: At, tmp_path: Path, said: str) -> None:
-    """SQLite's triggers refuse rows in words of their own: bad rows as any other, and the good ones beside them are stored."""
+    """Rows that SQLite's triggers refuse, in any words, are bad rows like others, and the good rows next to them are stored."""
     place = at(f"sqlite://{tmp_path}/x.db")
     place.query("CREATE TABLE {t} (k bigint, v text, n bigint)")
     words = "" if said == "IGNORE" else ", 'fives are not taken'"
@@ -1056,7 +1056,7 @@ def test_rows_that_a_trigger_refuses(at: At, tmp_path: Path, said: str) -> None:
 
 @pytest.mark.parametrize("by", ["trigger", "constraint"])
 def test_row_that_rolls_everything_back(at: At, tmp_path: Path, by: str) -> None:
-    """SQLite's ROLLBACK takes the whole transaction along: nothing of the batch is stored, and it is told what to write instead."""
+    """SQLite's ROLLBACK ends the whole transaction: nothing of the batch is stored, and the error says what to write instead."""
     place = at(f"sqlite://{tmp_path}/x.db")
     place.query("CREATE TABLE {t} (k bigint, v text, n bigint)")
     made = {
@@ -1081,7 +1081,7 @@ def test_row_that_rolls_everything_back(at: At, tmp_path: Path, by: str) -> None
 
 
 def test_table_that_cannot_be_created(at: At, postgres: Postgres) -> None:
-    """No such schema, or a column that no table has: the message says what to do, and that can be done."""
+    """A missing schema, or a column that no table can have: the advice of the message works."""
     place = at(postgres.url)
     schema = f"{place.table}_s"
     driver = Driver(place, options={"table": f"{schema}.{place.table}"})
@@ -1098,7 +1098,7 @@ def test_table_that_cannot_be_created(at: At, postgres: Postgres) -> None:
 
 
 def test_table_of_the_rejected_that_is_another(place: Place) -> None:
-    """The table of the rejected is looked at when a batch begins, not when a bad row comes; one that was dropped is made anew."""
+    """The table for rejected rows is checked when a batch begins, not at the first bad row; if it was dropped, it is created anew."""
     place.query(f'CREATE TABLE "{place.table}_rejected" (a bigint)')
     driver = Driver(place, options={"badRows": "quarantine", "mode": "merge", "keyColumns": "k,v"})
     with pytest.raises(TableMismatch, match="_rejected' has no column 'sink_id'"):
@@ -1111,7 +1111,7 @@ def test_table_of_the_rejected_that_is_another(place: Place) -> None:
 
 
 def test_deadlock_is_run_again(at: At, postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
-    """D13: another session waits for our row, and we for its: ours is the victim, and all of the batch is run again."""
+    """D13: another session waits for our row, and ours for its row: our transaction is the victim, and the whole batch runs again."""
     monkeypatch.setattr(database.Database, "_lock_millis", 30_000)
     place = at(postgres.url + "&options=-c%20deadlock_timeout%3D100ms")
     driver = Driver(

@@ -1,4 +1,4 @@
-"""Rows that wait for their transaction: which count, what is swept, what is refused."""
+"""Rows that wait for their transaction: which count, which are swept, which are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def place(tmp_path: Path) -> StagingFiles:
 
 
 def test_only_the_winners_staging_counts(place: StagingFiles) -> None:
-    """D11: two attempts of a task have staged; what is read is that of the one whose message came, in order of partitions."""
+    """D11: two attempts of a task have staged rows; those of the attempt that reported are read, in the order of the partitions."""
     winner = place.write(3, 0, SCHEMA, [ten(0), ten(1)])
     place.write(3, 0, SCHEMA, [ten(0, of="loser"), ten(1)])
     second = place.write(3, 1, SCHEMA, [ten(2)])
@@ -31,7 +31,7 @@ def test_only_the_winners_staging_counts(place: StagingFiles) -> None:
 
 
 def test_what_is_applied_is_swept(place: StagingFiles) -> None:
-    """Every attempt of a batch and of those before it goes; later batches, and files that are not ours, stay."""
+    """Every attempt of a batch and of the earlier batches is removed; later batches, and files that are not ours, stay."""
     for number in (1, 2, 2, 3):
         place.write(number, 0, SCHEMA, [ten(0)])
     foreign = Path(place.directory) / "000000000001-0-mine.arrow"
@@ -43,14 +43,14 @@ def test_what_is_applied_is_swept(place: StagingFiles) -> None:
 
 
 def test_what_a_failed_batch_staged_is_removed(place: StagingFiles) -> None:
-    """What messages name is removed, and nothing else."""
+    """Files that the messages name are removed, and nothing else."""
     gone, stays = place.write(1, 0, SCHEMA, [ten(0)]), place.write(1, 1, SCHEMA, [ten(1)])
     place.remove([gone])
     assert os.listdir(place.directory) == list(stays.files)
 
 
 def test_rows_are_cut_into_files(place: StagingFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that has much writes several files, so that nobody holds all of it; they are read as one."""
+    """A task with many rows writes several files, so that no process holds them all; they are read as one."""
     monkeypatch.setattr(staging, "_FILE_BYTES", ten(0).nbytes * 2)
     staged = place.write(0, 0, SCHEMA, (ten(number) for number in range(5)))
     assert len(staged.files) == 3
@@ -65,14 +65,14 @@ def test_nothing_is_no_file(place: StagingFiles) -> None:
 
 
 def test_staged_rows_are_nobody_elses_business(place: StagingFiles) -> None:
-    """Files and their directory are for their owner alone."""
+    """Only their owner can use staged files and their directory."""
     staged = place.write(0, 0, SCHEMA, [ten(0)])
     assert os.stat(place.directory).st_mode & 0o777 == 0o700
     assert os.stat(f"{place.directory}/{staged.files[0]}").st_mode & 0o777 == 0o600
 
 
 def test_file_that_the_driver_does_not_see(place: StagingFiles) -> None:
-    """A directory that is another one on each host is an error that says what to do."""
+    """A directory that differs from host to host is an error that says what to do."""
     staged = place.write(0, 0, SCHEMA, [ten(0)])
     place.remove([staged])
     with pytest.raises(NotThere, match="with the option stagingLocation"):
@@ -80,7 +80,7 @@ def test_file_that_the_driver_does_not_see(place: StagingFiles) -> None:
 
 
 def test_file_that_was_cut_or_altered(place: StagingFiles) -> None:
-    """Rows that are not those that were staged are never loaded."""
+    """Rows that differ from the staged ones are never loaded."""
     staged = place.write(0, 0, SCHEMA, [ten(0)])
     path = Path(place.directory) / staged.files[0]
     data = path.read_bytes()

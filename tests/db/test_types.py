@@ -1,4 +1,4 @@
-"""Every type that has a place is stored and read as the same value; every other is refused by the name of its column."""
+"""Every type that a column can hold is stored and read as the same value; every other type is refused with its column's name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.xdist_group("db")
 UTC = pa.timestamp("us", tz="UTC")
 MOMENT = dt.datetime(2026, 1, 31, 12, 0, 0, 250_001)
 DECIMAL = Decimal("-1234567890123456789012345678.0123456789")
-# Arrow type -> a value, what PostgreSQL shows of it as text, what SQLite has.
+# Arrow type -> a value, the text that PostgreSQL shows for it, the value that SQLite has.
 VALUES: list[tuple[pa.DataType, Any, str, Any]] = [
     (pa.bool_(), True, "true", 1),
     (pa.int8(), -128, "-128", -128),
@@ -65,7 +65,7 @@ REFUSED = [
 
 
 def test_values_in_both(at: At, place: Place) -> None:
-    """Each value is there as it was given, and null is null; also through the table of an upsert."""
+    """Each value is there as it was given, and null stays null; also with an upsert."""
     names = [f"c{i}" for i in range(len(VALUES))]
     schema = pa.schema([("k", pa.int64()), *zip(names, (kind for kind, *_ in VALUES), strict=True)])
     rows = batch((1, *(value for _, value, *_ in VALUES)), (2, *(None for _ in VALUES)), schema=schema)
@@ -92,10 +92,10 @@ def test_values_in_postgresql(at: At, postgres: Postgres) -> None:
 
 @pytest.mark.parametrize("kind", [pa.date32(), UTC, pa.timestamp("us")], ids=str)
 def test_times_that_the_database_has_not(place: Place, kind: pa.DataType) -> None:
-    """A time that would be stored as infinity, as another one or as no time at all is a bad row, at either end."""
+    """A time that would be stored as infinity, as another time or not at all is a bad row, at both ends of the range."""
     counts = pa.int32() if kind == pa.date32() else pa.int64()
     low, high = -(2 ** (counts.bit_width - 1)), 2 ** (counts.bit_width - 1) - 1
-    to_infinity = low + (10_957 if kind == pa.date32() else 946_684_800_000_000)  # as PostgreSQL counts from 2000
+    to_infinity = low + (10_957 if kind == pa.date32() else 946_684_800_000_000)  # PostgreSQL counts from 2000
     schema = pa.schema([("d", kind), ("n", pa.int64())])
     days = [low, to_infinity, to_infinity - 1, 0, high]
     rows = pa.RecordBatch.from_arrays(
@@ -105,13 +105,13 @@ def test_times_that_the_database_has_not(place: Place, kind: pa.DataType) -> Non
         Driver(place, schema=schema).run(0, rows)
     Driver(place, "d2", schema=schema, options={"badRows": "quarantine"}).run(0, rows)
     stored = [row[0] for row in place.query("SELECT n FROM {t} ORDER BY n")]
-    # The last timestamp that Spark has is one of PostgreSQL too; the last date is none.
+    # PostgreSQL has Spark's last timestamp, too; it does not have the last date.
     assert stored == ([3, 4] if not place.is_sqlite and kind != pa.date32() else [3])
     assert f'{{"d":{low},"n":0}}' in [row for _, row in place.rejected()]
 
 
 def test_text_that_is_none(place: Place) -> None:
-    """Bytes that Spark takes for text (half a surrogate, a character that is cut) are a bad row; those beside it are stored."""
+    """Bytes that Spark takes for text (half a surrogate, a character cut off) are a bad row; the rows next to it are stored."""
     schema = pa.schema([("v", pa.string()), ("n", pa.int64())])
     texts = [b"a", b"\xed\xa0\x80", None, "ü".encode(), b"ok\xc3", b""]
     column = pa.Array.from_buffers(pa.string(), len(texts), pa.array(texts, pa.binary()).buffers())
@@ -131,7 +131,7 @@ def test_text_that_is_none(place: Place) -> None:
 
 
 def test_times_in_arrays_that_the_database_has_not(at: At, postgres: Postgres) -> None:
-    """An array with one such time is a bad row, and the ones beside it are not."""
+    """An array with one such time is a bad row, and the arrays next to it are not."""
     place = at(postgres.url)
     schema = pa.schema([("d", pa.list_(UTC)), ("n", pa.int64())])
     times = pa.array([[0], None, [], [0, None, -(2**63)], [None]], pa.list_(pa.int64())).cast(schema.field("d").type)
@@ -142,7 +142,7 @@ def test_times_in_arrays_that_the_database_has_not(at: At, postgres: Postgres) -
 
 
 def test_decimals_of_all_digits(at: At, postgres: Postgres) -> None:
-    """Thirty-eight digits, wherever the point is, are there as they were given; a sum that has more is a bad row."""
+    """Thirty-eight digits, wherever the point is, are there as they were given; a sum with more digits is a bad row."""
     place = at(postgres.url)
     nines = [Decimal(f"-{'9' * (38 - scale)}.{'9' * scale}".rstrip(".")) for scale in (0, 1, 18, 37, 38)]
     schema = pa.schema(
@@ -157,7 +157,7 @@ def test_decimals_of_all_digits(at: At, postgres: Postgres) -> None:
 
 
 def test_times_are_converted_in_utc(at: At, postgres: Postgres) -> None:
-    """Into the other kind of timestamp PostgreSQL converts by a zone: by UTC, whatever that of the server is."""
+    """PostgreSQL uses a zone to convert to the other kind of timestamp: UTC, whatever the server's zone is."""
     place = at(postgres.url)
     place.query("CREATE TABLE {t} (with_zone timestamp without time zone, without timestamp with time zone)")
     schema = pa.schema([("with_zone", UTC), ("without", pa.timestamp("us"))])
@@ -172,14 +172,14 @@ def test_times_are_converted_in_utc(at: At, postgres: Postgres) -> None:
 
 @pytest.mark.parametrize("kind", REFUSED, ids=str)
 def test_types_without_a_place_are_refused(kind: pa.DataType) -> None:
-    """The message names the column and what to do; nothing is asked of a database."""
+    """The message names the column and what to do; the database is not asked."""
     for types in (postgresql_types, sqlite_types):
         with pytest.raises(OptionError, match=r"column 'c' is of type .*convert it"):
             types(pa.schema([("c", kind)]))
 
 
 def test_page_has_the_types_of_the_code() -> None:
-    """The table for users is what the code does."""
+    """The users' table of types is what the code does."""
     kinds = {"decimal(p,s)": pa.decimal128(12, 3), "array of these": pa.list_(pa.int64())}
     kinds |= {"boolean": pa.bool_(), "byte": pa.int8(), "short": pa.int16(), "int": pa.int32(), "long": pa.int64()}
     kinds |= {"float": pa.float32(), "double": pa.float64(), "string": pa.string(), "binary": pa.binary()}

@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 DOCS = REPOSITORY / "docs"
 _FENCE = re.compile(r"^```(\w*)$")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_MADE = {"build", "dist", "artifacts"}  # directories that hold no document of ours
+_MADE = {"build", "dist", "artifacts"}  # directories without our documents
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a shell block: one line, however it is broken; `output` are the lines a console block shows below it."""
+    """A command of a shell block: one line, however it is broken; `output` are the lines that a console block shows below it."""
 
     line: int
     text: str
@@ -44,12 +44,12 @@ def documents() -> list[Path]:
 
 
 def name(path: Path) -> str:
-    """Return a document's path as tests are called by it."""
+    """Return a document's path as the test id."""
     return path.relative_to(REPOSITORY).as_posix()
 
 
 def blocks(path: Path, *languages: str) -> list[Block]:
-    """Return the fenced blocks of a document that are in one of the languages."""
+    """Return a document's fenced blocks in one of the languages."""
     found = []
     language, begin = None, 0
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -65,7 +65,7 @@ def blocks(path: Path, *languages: str) -> list[Block]:
 
 
 def commands(block: Block) -> Iterator[Command]:
-    """Yield the commands of a block of sh (every line is one) or console (those behind a dollar sign are)."""
+    """Yield the commands of a block of sh (every line) or console (the lines with a dollar sign)."""
     lines = list(enumerate(block.text.replace("\\\n", " " * 2 + "\n").splitlines(), block.line))
     whole: list[Command] = []
     continued = False
@@ -85,7 +85,7 @@ def commands(block: Block) -> Iterator[Command]:
 
 
 def prose(path: Path) -> list[str]:
-    """Return the lines of a document with fenced blocks and code spans left blank."""
+    """Return the lines of a document with its fenced blocks and code spans blanked out."""
     inside, lines = False, []
     for line in path.read_text(encoding="utf-8").splitlines():
         fence = line.startswith("```")
@@ -109,7 +109,7 @@ def anchors(path: Path) -> set[str]:
 
 
 def table(path: Path, *first: str) -> list[list[str]]:
-    """Return the rows of the tables of a document whose first columns are called `first`; cells are stripped."""
+    """Return the rows of the tables of a document whose first column headings are `first`; cells are stripped."""
     rows: list[list[str]] = []
     here = False
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -125,6 +125,6 @@ def table(path: Path, *first: str) -> list[list[str]]:
 
 
 def code(cell: str) -> str:
-    """Return the text of a cell that is one code span, "" for another."""
+    """Return the text of a cell that is one code span, and "" for any other cell."""
     match = re.fullmatch(r"`([^`]*)`", cell)
     return match[1] if match else ""

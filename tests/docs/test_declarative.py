@@ -1,4 +1,4 @@
-"""The example of Spark's Declarative Pipelines: run, run again, and begun anew."""
+"""The example of Spark's Declarative Pipelines: run, run again, and run with a full refresh."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ pytest.importorskip("yaml", reason="spark-pipelines needs PyYAML (pip install 'p
 EXAMPLE = REPOSITORY / "examples" / "declarative"
 PLACE = "/tmp/penstock-declarative"  # noqa: S108 - the name that stands in the example, and is not used here
 
-# Spark waits ten seconds for a Python worker and no longer, which is little on a machine that other work keeps busy. What is
-# begun anew then is a restart, too.
+# Spark waits at most ten seconds for a Python worker, which is little on a busy machine. A run that is begun anew for this reason
+# also tests a restart.
 _NOT_HEARD_OF = "Python worker failed to connect back"
 _TRIES = 5
 
@@ -50,10 +50,10 @@ def rows(files: list[Path]) -> Counter[int]:
 
 
 @pytest.mark.spark
-@pytest.mark.soak  # three JVMs after one another: more than a minute
+@pytest.mark.soak  # three JVMs one after another: more than a minute
 @pytest.mark.timeout(4 * PATIENCE_SECONDS)
 def test_a_declarative_pipeline_runs_again_and_anew(tmp_path: Path) -> None:
-    """What landed is in Spark's table and in our files once: after one run, after another one, and after a full refresh of all."""
+    """Each input record is once in Spark's table and once in our files: after one run, after another, and after a full refresh."""
     project, out = tmp_path / "project", tmp_path / "out"
     shutil.copytree(EXAMPLE, project)
     spec = project / "spark-pipeline.yml"
@@ -70,6 +70,6 @@ def test_a_declarative_pipeline_runs_again_and_anew(tmp_path: Path) -> None:
     land(tmp_path, "b.json", 4)
     run(project)
     both_have(1, 2, 3, 4)
-    shutil.rmtree(out)  # as the recipe says: Spark cannot empty a sink
+    shutil.rmtree(out)  # as the recipe says, because Spark cannot empty a sink
     run(project, "--full-refresh-all")
     both_have(1, 2, 3, 4)

@@ -1,7 +1,7 @@
-"""The examples of running it as a service: each is taken by the tool that it is for, and its commands are commands of ours.
+"""The examples of Penstock as a service: the tool for each accepts it, and its commands are valid commands of ours.
 
-hadolint and kubernetes-validate are installed by `make test-deploy`, which says where by PENSTOCK_LINTERS; without them the same files are
-looked at by what is here.
+`make test-deploy` installs hadolint and kubernetes-validate, and gives their place in PENSTOCK_LINTERS; without them the tests check the
+same files with the tools that are installed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from penstock.units import parse_duration
 from tests.docs.markdown import REPOSITORY
 
 DEPLOY = REPOSITORY / "examples" / "deploy"
-ENDING_SECONDS = 15  # behind `drain`, docs/run.md
+ENDING_SECONDS = 15  # after `drain`, docs/run.md
 
 
 def tool(name: str) -> str:
-    """Return where a tool is; skips where there is none."""
+    """Return the path of a tool; skip if it is missing."""
     path = shutil.which(name, path=os.pathsep.join([os.environ.get("PENSTOCK_LINTERS", ""), os.environ["PATH"]]))
     if path is None:
         pytest.skip(f"{name} is not on this machine (make test-deploy installs it, but for systemd)")
@@ -64,7 +64,7 @@ def commands() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", ["penstock.service", "Dockerfile", "kubernetes.yaml"])
 def test_its_command_is_one_of_ours(name: str) -> None:
-    """Each flag is one that `penstock run` has; what is not known would end a service at its start, again and again."""
+    """`penstock run` has each flag; an unknown one would end a service at every start."""
     arguments = commands()[name]
     assert arguments[0] == "run"
     said = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).stdout
@@ -85,7 +85,7 @@ def test_its_pipelines_are_well(name: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_who_stops_it_waits_for_it() -> None:
-    """What stops the command gives it `drain` and what it takes to end; else it is killed in a drain, each time."""
+    """A stop gives the command the time of `drain` and of its end; otherwise it would be killed during each drain."""
     drains = [values(given)["drain"] for given in (text("pipelines.toml"), manifests()[0]["data"]["pipelines.toml"])]
     least = max(parse_duration(drain, name="drain") for drain in drains) + ENDING_SECONDS
     [unit] = re.findall(r"^TimeoutStopSec=(\d+)$", text("penstock.service"), re.MULTILINE)
@@ -94,7 +94,7 @@ def test_who_stops_it_waits_for_it() -> None:
 
 
 def test_probes_ask_for_what_is_answered() -> None:
-    """The paths and the port of the probes are those at which the command answers; the image asks itself for its health."""
+    """The probes use the paths and the port on which the command answers; the image has a health check for itself."""
     container = deployment()["containers"][0]
     metrics = container["args"][container["args"].index("--metrics") + 1]
     assert container["ports"] == [{"name": "metrics", "containerPort": int(metrics.rpartition(":")[2])}]
@@ -107,13 +107,13 @@ def test_probes_ask_for_what_is_answered() -> None:
 
 
 def test_there_is_never_a_second_one() -> None:
-    """One pod, and the old one has ended before the new one starts: two would fence each other."""
+    """There is one pod, and the old one ends before the new one starts: two would fence each other."""
     spec = next(each for each in manifests() if each["kind"] == "Deployment")["spec"]
     assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    """systemd's own checker has nothing to say, with the command of this environment in place of the one of /opt."""
+    """systemd's own checker reports nothing, with this environment's command in place of the one in /opt."""
     penstock = tmp_path / "penstock"  # its own path may have a blank, which a unit has to quote
     penstock.symlink_to(Path(sys.executable).with_name("penstock"))
     unit = tmp_path / "penstock.service"
@@ -130,7 +130,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 
 def test_hadolint_takes_the_image() -> None:
-    """hadolint finds nothing in the Dockerfile but what a comment there gives the reason for."""
+    """hadolint finds nothing in the Dockerfile except what a comment there explains."""
     ended = subprocess.run(
         [tool("hadolint"), str(DEPLOY / "Dockerfile")], capture_output=True, text=True, check=False, timeout=60
     )
@@ -138,7 +138,7 @@ def test_hadolint_takes_the_image() -> None:
 
 
 def test_kubernetes_takes_the_manifest() -> None:
-    """Each object fits the schema of Kubernetes' own API, with no field that it does not know."""
+    """Each object fits the schema of Kubernetes' own API, without unknown fields."""
     ended = subprocess.run(
         [tool("kubernetes-validate"), "--strict", str(DEPLOY / "kubernetes.yaml")],
         capture_output=True, text=True, check=False, timeout=60,

@@ -1,7 +1,7 @@
-"""Every link, command, Python block and JSON block of the documents is tried.
+"""Every link, command, Python block and JSON block of the documents is tested.
 
-`/data` in a block stands for a directory that each document gets anew, with some input in it. Shell blocks of a document run
-one after the other, as a reader would run them; so do its Python blocks, which are one program. A plain command of `penstock` runs in an
+`/data` in a block stands for a directory that is made anew for each document, with some input in it. The shell blocks of a document run
+one after another, as a reader would run them; so do its Python blocks, as one program. A plain command of `penstock` runs in an
 interpreter whose JVM is warm, which takes a tenth of the time.
 """
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 SHELL = ("sh", "bash", "console")
 DOCUMENTS = documents()
-_SHELLS = re.compile(r"[|&;<>$`*?~]")  # what a shell would do something about
+_SHELLS = re.compile(r"[|&;<>$`*?~]")  # characters that a shell would interpret
 
-# Commands that are not run, each with the reason; all others are.
+# Commands that are not run, each with the reason; all others are run.
 NOT_RUN = {
     "make run": "it is the demo, which reads this machine's files for minutes",
     "make test": "it is what runs this",
@@ -49,7 +49,7 @@ def uses_spark(path: Path) -> bool:
 
 
 def parameters(paths: list[Path], *, spark: bool | None = None) -> list[object]:
-    """Return documents as parameters; `spark` marks all or none of them, `None` those whose Python blocks need it."""
+    """Return documents as parameters; `spark` marks all or none of them, and `None` marks those whose Python blocks need it."""
     marks = [pytest.mark.spark, pytest.mark.xdist_group("programs"), pytest.mark.timeout(600)]
     needs = {path: uses_spark(path) if spark is None else spark for path in paths}
     return [pytest.param(path, id=name(path), marks=marks if needs[path] else []) for path in paths]
@@ -57,7 +57,7 @@ def parameters(paths: list[Path], *, spark: bool | None = None) -> list[object]:
 
 @pytest.mark.parametrize("path", parameters(DOCUMENTS, spark=False))
 def test_links_lead_somewhere(path: Path) -> None:
-    """Every relative link names a file that exists and, behind `#`, a heading of it; every other one is https."""
+    """Every relative link names a file that exists and, after `#`, one of its headings; every other link is https."""
     dead = []
     for line, target in links(path):
         if ":" in target:
@@ -73,7 +73,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 @pytest.mark.parametrize("path", parameters(DOCUMENTS, spark=False))
 def test_named_tests_exist(path: Path) -> None:
-    """A test or file of tests that a document names is there, so that no promise is held by nothing."""
+    """Every test, or file of tests, that a document names exists, so that each promise is tested."""
     missing = []
     for file, function in re.findall(
         r"`((?:tests|examples)/[\w/]+\.py)(?:::(\w+))?`", path.read_text(encoding="utf-8")
@@ -86,7 +86,7 @@ def test_named_tests_exist(path: Path) -> None:
 
 @pytest.mark.parametrize("path", parameters([path for path in DOCUMENTS if blocks(path, "json")], spark=False))
 def test_json_blocks_are_real(path: Path) -> None:
-    """Every JSON example parses, and one with a checksum is what the ledger's own reader takes for intact."""
+    """Every JSON example parses, and the ledger's own reader accepts each one with a checksum."""
     for block in blocks(path, "json"):
         form = json.loads(block.text)
         if "checksum" in form:
@@ -95,7 +95,7 @@ def test_json_blocks_are_real(path: Path) -> None:
 
 
 def test_exceptions_are_needed() -> None:
-    """A command that is excepted from running stands in a document, and has a reason of more than a word."""
+    """Every exception is a command in a document, and its reason is longer than a word."""
     there = {command.text for path in DOCUMENTS for block in blocks(path, *SHELL) for command in commands(block)}
     assert set(NOT_RUN) <= there
     assert all(len(reason.split()) > 2 for reason in NOT_RUN.values())
@@ -103,7 +103,7 @@ def test_exceptions_are_needed() -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Return what stands for `/data`: `logs` with 600 lines, `events` with 30 JSON objects, and nothing else."""
+    """Return the directory for `/data`: `logs` with 600 lines, `events` with 30 JSON objects, and nothing else."""
     directory = tmp_path / "data"
     for folder in ("logs", "events"):
         (directory / folder).mkdir(parents=True)
@@ -125,7 +125,7 @@ def put(path: Path, lines: list[str]) -> None:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Return an environment in which `penstock` is that of this interpreter."""
+    """Return an environment in which `penstock` is this interpreter's."""
     program = tmp_path / "bin" / "penstock"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m penstock.cli "$@"\n', encoding="utf-8")
@@ -134,14 +134,14 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def masked(line: str) -> str:
-    """Return a line of output without what differs from run to run: numbers, units of time and size, ids, blanks."""
+    """Return a line of output without the parts that change from run to run: numbers, units of time and size, ids, blanks."""
     line = re.sub(r"\b[0-9a-f]{8}-[0-9a-f-]{27}\b", "ID", line)
     line = re.sub(r"\d[\d,.]*( (B|KiB|MiB|s|min)\b)?", "N", line)
     return " ".join(line.split())
 
 
 def in_a_shell(command: str, place: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a command of more than one program, or with variables of its own, as a shell does."""
+    """Run a command with several programs, or with variables, as a shell does."""
     shell = shutil.which("bash")
     assert shell is not None
     return subprocess.run(
@@ -151,7 +151,7 @@ def in_a_shell(command: str, place: Path, environment: dict[str, str]) -> subpro
 
 @pytest.mark.parametrize("path", parameters([path for path in DOCUMENTS if blocks(path, *SHELL)], spark=True))
 def test_commands_run(path: Path, data: Path, environment: dict[str, str], python: Interpreter) -> None:
-    """Every command runs as it is written and succeeds, and prints the lines that a console block shows."""
+    """Every command runs as written and succeeds, and prints the lines that a console block shows."""
     for block in blocks(path, *SHELL):
         for command in commands(block):
             if command.text in NOT_RUN:
@@ -171,7 +171,7 @@ def test_commands_run(path: Path, data: Path, environment: dict[str, str], pytho
 @pytest.mark.slow
 @pytest.mark.parametrize("path", parameters([path for path in DOCUMENTS if blocks(path, "python")]))
 def test_python_blocks_run(path: Path, data: Path, tmp_path: Path, python: Interpreter) -> None:
-    """The Python blocks of a document, one behind the other, are a program that ends well."""
+    """A document's Python blocks, one after another, are a program that ends without an error."""
     program, at = "", 1
     for block in blocks(path, "python"):
         program += "\n" * (block.line - at) + block.text  # so that a traceback has the document's line numbers
@@ -184,7 +184,7 @@ def test_python_blocks_run(path: Path, data: Path, tmp_path: Path, python: Inter
 
 @pytest.mark.parametrize("path", parameters([path for path in DOCUMENTS if blocks(path, "toml")], spark=False))
 def test_files_of_pipelines_are_good(path: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`penstock check` takes every file of pipelines that a document shows."""
+    """`penstock check` accepts every file of pipelines in a document."""
     for block in blocks(path, "toml"):
         file = tmp_path / "pipelines.toml"
         file.write_text(block.text.replace("/data/", f"{data}/"), encoding="utf-8")
@@ -194,7 +194,7 @@ def test_files_of_pipelines_are_good(path: Path, data: Path, tmp_path: Path, mon
 
 
 def test_documents_are_found() -> None:
-    """The search finds what there is: an empty one must not pass as a clean one."""
+    """The search finds documents: an empty search must not pass."""
     assert {"README.md", "CHANGELOG.md", "docs/options.md", "docs/formats/ledger.md"} <= set(map(name, DOCUMENTS))
     assert [command.text for block in blocks(DOCS.parent / "README.md", "sh") for command in commands(block)][:2] == [
         "make run",

@@ -1,4 +1,4 @@
-"""The programs in `examples` run as they are, and print what they say they show; what takes long is killed once here, not thrice."""
+"""The programs in `examples` run as they are, and print what they claim; those that take long are killed once here, not three times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 
-# What each example must print; a new example is given its line here.
+# What each example must print; add a line for each new example.
 SAYS = {
     "source.py": "batch 2: [40, 41, 42, 50, 51, 52]",
     "sink.py": "3 batches of 4 tasks, 2 files:",
@@ -38,13 +38,13 @@ SAYS = {
 }
 
 
-# Of those that take long: one kill is another start of a JVM, and real files a million words. `make explore` runs them as they are.
+# Examples that take long: each kill starts a JVM again, and real files have a million words. `make explore` runs them unchanged.
 LESS = {
     "kafka_to_files.py": ["--kills", "1"],
     "count_store.py": [f"{sysconfig.get_paths()['stdlib']}/json", "--kills", "1"],
 }
 
-# The same of one whose kills are a list of its own.
+# The same for an example that has a list of its kills.
 ONCE = {"replay_feed.py": "KILLED_AT"}
 _KILLED_ONCE = """
 import importlib.util, sys
@@ -56,7 +56,7 @@ setattr(example, kills, getattr(example, kills)[:1])
 example.main()
 """
 
-# Examples that set what Spark's workers take from the environment of the JVM, and so need a JVM that starts behind that.
+# Examples that set environment variables that Spark's workers inherit from the JVM, and so need a JVM that starts afterwards.
 IN_A_JVM_OF_ITS_OWN = {"encrypted.py"}
 
 
@@ -65,7 +65,7 @@ IN_A_JVM_OF_ITS_OWN = {"encrypted.py"}
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_example_runs(path: Path, python: Interpreter) -> None:
-    """The example ends well, prints what it shows, and leaves nothing in the directory it was started in."""
+    """The example exits with 0, prints what it shows, and leaves nothing in its working directory."""
     if path.name in IN_A_JVM_OF_ITS_OWN:
         command = [sys.executable, str(path)]
         done = subprocess.run(command, cwd=python.directory, capture_output=True, text=True, timeout=800, check=False)
@@ -80,12 +80,12 @@ def test_example_runs(path: Path, python: Interpreter) -> None:
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_example_says_what_it_shows(path: Path) -> None:
-    """Every example opens with what it shows and how it is run, and is checked for what it prints."""
+    """Every example begins with what it shows and how to run it, and has a check of its output."""
     said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     assert f"python examples/{path.name}" in said
     assert path.name in SAYS
 
 
 def test_every_example_is_there() -> None:
-    """No example that is checked for what it prints is missing."""
+    """Every example with a check of its output exists."""
     assert {path.name for path in EXAMPLES} == set(SAYS)

@@ -1,4 +1,4 @@
-"""`docs/features.md`: each thing that users of other systems had has a name here, and something that shows it."""
+"""`docs/features.md`: each feature that users of other systems know has a name here, and a test that shows it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROW = re.compile(r"^\| (?!Its users had|---)(.+) \|$", re.MULTILINE)
 
 
 def test_no_cell_of_ours_is_empty() -> None:
-    """Every row says what is here, and names a test that shows it; that it exists is asked of all documents."""
+    """Every row says what Penstock has, and names a test that shows it; a test for all documents checks that the named test exists."""
     page = (REPOSITORY / "docs/features.md").read_text(encoding="utf-8")
     rows = [[cell.strip() for cell in row.split(" | ")] for row in ROW.findall(page)]
     assert len(rows) > 40

@@ -1,4 +1,4 @@
-"""The notebook of the examples, executed as Jupyter does it."""
+"""The notebook of the examples, executed as Jupyter executes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATE = Ingested(0, 1, 10, 1, 10, 5, 0, 0, 5)
 
 
 def test_lines_where_there_is_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
-    """Where nothing can show a bar, as in a log, progress is the lines of the command, on stderr."""
+    """Where a bar cannot be shown, as in a log, the command's progress lines go to stderr."""
     with progress.progress_bar() as bar:
         bar(STATE)
     captured = capsys.readouterr()
@@ -41,7 +41,7 @@ def test_lines_in_a_notebook_without_widgets(
 
 
 def test_what_is_told_once_is_shown_in_the_end() -> None:
-    """Of an ingest that is over before it is looked at twice the bar shows what it has done, and does not go on planning."""
+    """If an ingest ends before its progress was shown twice, the bar shows the result, and does not stay at planning."""
     course, file = progress.Course(), io.StringIO()
     course.update(replace(STATE, left_files=0, left_bytes=0))
     with progress._bar(Console(file=file, width=200)) as shown:
@@ -51,9 +51,9 @@ def test_what_is_told_once_is_shown_in_the_end() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.soak  # it takes a kernel and a JVM of its own: about 15 s of processor time
+@pytest.mark.soak  # it starts a kernel and a JVM: about 15 s of processor time
 def test_notebook_runs_and_shows_its_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every cell runs, the bar is a widget that has come to its end, and what is printed is what came out."""
+    """Every cell runs, the bar is a widget that has reached its end, and the printed text is the result."""
     nbformat = pytest.importorskip("nbformat", reason="notebooks need nbformat, nbclient and ipykernel")
     nbclient = pytest.importorskip("nbclient", reason="notebooks need nbformat, nbclient and ipykernel")
     pytest.importorskip("ipykernel", reason="notebooks need nbformat, nbclient and ipykernel")
@@ -63,13 +63,13 @@ def test_notebook_runs_and_shows_its_bar(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     monkeypatch.setenv(
         "JUPYTER_COLUMNS", "200"
-    )  # the bar is cut to a notebook's width, and how much it says depends on its pace
+    )  # the bar is cut to a notebook's width, and its text depends on its pace
     kernel = tmp_path / "jupyter_data_dir" / "kernels" / "python3"
     kernel.mkdir(parents=True)
     (kernel / "kernel.json").write_text(_kernel())
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    # Outputs come on a way of their own, and may be seconds behind the answer of a cell. By default nbclient waits 4 s for them, and
-    # goes on without: on a loaded machine it then had a cell without what it printed, or a widget without what it showed.
+    # Outputs travel on a separate channel, and may come seconds after the reply of a cell. By default nbclient waits 4 s for them and then
+    # goes on without: on a loaded machine a cell then lacked its printed text, or a widget its contents.
     waits = {"timeout": 240, "iopub_timeout": 240, "raise_on_iopub_timeout": True}
     nbclient.NotebookClient(notebook, resources={"metadata": {"path": str(tmp_path)}}, **waits).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
@@ -91,13 +91,13 @@ def _kernel() -> str:
 
 
 def _texts(widgets: dict[str, Any]) -> list[str]:
-    """Return what the widgets of a notebook show in the end."""
+    """Return what the widgets of a notebook show at the end."""
     states = [state for kind in widgets.values() for state in kind["state"].values()]
     return [str(output) for state in states for output in state.get("state", {}).get("outputs", [])]
 
 
 def test_notebook_is_kept_without_outputs() -> None:
-    """What is kept is the notebook alone: outputs would be of one machine, and change with every run."""
+    """The repository holds the notebook without outputs: they would be of one machine, and change with every run."""
     nbformat = pytest.importorskip("nbformat", reason="notebooks need nbformat")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)

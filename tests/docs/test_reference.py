@@ -1,4 +1,4 @@
-"""The reference pages say what the code says: options, templates, escaping, errors, failpoints."""
+"""The reference pages agree with the code: options, templates, escaping, errors, failpoints."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def default(option: Option) -> str:
 
 
 def test_options_are_the_tables_of_the_code() -> None:
-    """The page has every option of sources, sinks and log, in order, with its default, and no other."""
+    """The page has every option of sources, sinks and log, in order, with its default, and no other option."""
     expected = [(f"`{option.name}`", default(option)) for option in TABLES]
     assert [(row[0], row[1]) for row in OPTIONS] == expected
 
 
 def test_examples_of_options_are_good_values() -> None:
-    """Every example of an option is a value that it accepts; only an internal option has none."""
+    """Every option accepts its example; only an internal option has none."""
     for option, row in zip(TABLES, OPTIONS, strict=True):
         example = code(row[2])
         assert example or row[3].startswith("Internal"), option.name
@@ -72,7 +72,7 @@ def test_examples_of_options_are_good_values() -> None:
 
 
 def test_formats_are_told_where_they_are_chosen() -> None:
-    """The rows of `format`, of source and of sink, have every name of the registry that can be read or written, and no other."""
+    """The rows of `format`, for source and sink, have exactly the names of the registry that can be read or written."""
     reading, writing = (
         {name for name in re.findall(r"`(\w+)`", row[3]) if name in READ} for row in OPTIONS if row[0] == "`format`"
     )
@@ -122,18 +122,18 @@ def test_examples_of_file_names_with_columns(cells: list[str]) -> None:
 
 
 def test_fields_of_file_names_are_all_there() -> None:
-    """The page explains every field of `fileName`, and no other."""
+    """The page explains every field of `fileName`, and no other field."""
     rows = table(DOCS / "options.md", "Field", "Meaning")
     assert sorted(re.findall(r"\{(\w+)\}", " ".join(row[0] for row in rows))) == sorted(FIELDS)
 
 
 def kinds(kind: type[PenstockError] = PenstockError) -> list[type[PenstockError]]:
-    """Return an error class and all below it."""
+    """Return an error class and all its subclasses."""
     return [kind, *(below for child in kind.__subclasses__() for below in kinds(child))]
 
 
 def test_errors_are_the_classes_of_the_code() -> None:
-    """The page has every error class with its code and exit status, ordered by code, and no other."""
+    """The page has every error class with its code and exit status, ordered by code, and no other class."""
     ours = [kind for kind in kinds() if kind.__module__ == "penstock.errors"]
     expected = sorted((kind.code, f"`{kind.__name__}`", str(kind.exit_status)) for kind in ours)
     rows = table(DOCS / "errors.md", "Class", "Code", "Exit status", "Meaning", "What to do")
@@ -142,7 +142,7 @@ def test_errors_are_the_classes_of_the_code() -> None:
 
 
 def test_the_table_of_every_connector_is_on_the_page() -> None:
-    """A table in `options` that is not `internal` is a connector's: users see it, and messages say whose its options are."""
+    """A table in `options` that is not `internal` belongs to a connector: users see it, and messages say whose options they are."""
     modules = [name for _, name, _ in pkgutil.iter_modules(penstock.options.__path__) if name != "internal"]
     tables = [value for name in modules for value in vars(importlib.import_module(f"penstock.options.{name}")).values()]
     options = {entry for table in tables if isinstance(table, tuple) for entry in table if isinstance(entry, Option)}
@@ -153,7 +153,7 @@ def test_the_table_of_every_connector_is_on_the_page() -> None:
 
 
 def test_options_known_elsewhere_are_those_of_the_code() -> None:
-    """The page has every option of Spark and Auto Loader that is answered, with the words of the answer, and no other."""
+    """The page has every option of Spark and Auto Loader that we answer, with the words of the answer, and no other option."""
     rows = table(DOCS / "from-spark.md", "Of the", "Option of Spark or Auto Loader", "Here")
     shown = {(what, name): said for what, names, said in rows for name in re.findall(r"`([^`]+)`", names)}
     ours = KNOWN_ELSEWHERE.items()
@@ -161,7 +161,7 @@ def test_options_known_elsewhere_are_those_of_the_code() -> None:
 
 
 def test_failpoints_are_those_of_the_code() -> None:
-    """The page has every failpoint that the code can hit, and no other."""
+    """The page has every failpoint that the code can hit, and no other failpoint."""
     source = REPOSITORY / "src" / "penstock"
     texts = [path.read_text(encoding="utf-8") for path in source.rglob("*.py") if path.name != "failpoints.py"]
     hit = {point for text in texts for point in re.findall(r'failpoints\.hit\("([^"]+)"\)', text)}

@@ -1,4 +1,4 @@
-"""The documentation as a site: what can be told of it without building it, and, behind `make site`, every link of what was built."""
+"""The documentation as a site: checks that need no build, and, after `make site`, every link of the built site."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def hook(name: str) -> dict[str, object]:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    """The navigation has each page of docs/ once, a directory for all of its pages, and nothing that is not there."""
+    """The navigation has each page of docs/ once, a directory for all of its pages, and nothing that does not exist."""
     named = re.findall(r"^ +- (?:[^:\n]+: )?([\w/-]+(?:\.md|/))$", CONFIGURATION.partition("\nnav:")[2], re.MULTILINE)
     own = [page for page in named if not page.startswith(MADE)]
     assert len(set(named)) == len(named)
@@ -38,14 +38,14 @@ def test_every_page_is_in_the_navigation() -> None:
 
 
 def test_every_page_is_found_from_the_index() -> None:
-    """Who begins at docs/index.md comes to each page of docs/ by one link."""
+    """A reader of docs/index.md reaches each page of docs/ by one link."""
     led = {target.partition("#")[0] for _, target in links(DOCS / "index.md")}
     pages = {path.relative_to(DOCS).as_posix() for path in DOCS.glob("*.md")} - {"index.md"}
     assert pages | {"decisions/README.md", "formats/README.md"} <= led
 
 
 def test_every_public_name_is_in_the_api() -> None:
-    """Each name that `penstock` exports has its docstring on one page of the API."""
+    """The docstring of each name that `penstock` exports is on one page of the API."""
     pages = hook("API")
     names = [name for page in pages.values() for name in list(page)[2]]  # type: ignore[call-overload]
     modules = [*hook("MODULES")]
@@ -54,7 +54,7 @@ def test_every_public_name_is_in_the_api() -> None:
 
 
 def test_pictures_are_what_the_code_draws() -> None:
-    """Each picture is what `site/draw.py` makes, well-formed, and described for who does not see it."""
+    """Each picture is what `site/draw.py` makes, is well-formed, and has a description for readers who cannot see it."""
     drawn = runpy.run_path(str(REPOSITORY / "site/draw.py"))["PICTURES"]
     assert {path.name for path in (DOCS / "pictures").iterdir()} == set(drawn)
     for name, draw in drawn.items():
@@ -65,7 +65,7 @@ def test_pictures_are_what_the_code_draws() -> None:
 
 
 class Page(HTMLParser):
-    """What a page of the site links to, and the anchors that it has."""
+    """The links of a page of the site, and its anchors."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Page(HTMLParser):
                 self.anchors.add(value)
 
     def dead(self, pages: dict[Path, Page]) -> list[str]:
-        """Return the links that lead nowhere, and what would be loaded from elsewhere."""
+        """Return the links that lead nowhere, and resources that would be loaded from elsewhere."""
         dead = []
         for target in self.targets:
             if target.startswith(("https://", "data:", "mailto:")):
@@ -97,7 +97,7 @@ class Page(HTMLParser):
 
 
 def test_links_of_the_site_lead_somewhere() -> None:
-    """Each link of the site that `make site` has built names a file of it, and an anchor that is there; it has each page."""
+    """After `make site`, each link names a file of the site and an existing anchor; the site has each page."""
     place = os.environ.get("PENSTOCK_SITE")
     if not place:
         pytest.skip("no site was built; `make site` builds it and runs this")

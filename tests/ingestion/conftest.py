@@ -1,4 +1,4 @@
-"""What tests of ingests have: the commands, as those of the command line have them, and others that cost no start."""
+"""Fixtures for tests of ingests: the commands as the command line has them, and commands that start without delay."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ __all__ = ["commands", "penstock", "pipeline"]
 
 @pytest.fixture(scope="session")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    """Return what begins commands that cost no start."""
+    """Yield an object that starts commands without the start-up time of an interpreter."""
     with forking(tmp_path_factory.mktemp("commands")) as begins:
         yield begins

@@ -1,7 +1,7 @@
-"""What SQL is asked of which rows, and what Spark 4.3 has answered (`spark_sql.json`), in its default settings, in Europe/Berlin.
+"""SQL expressions, their rows, and the answers of Spark 4.3 (`spark_sql.json`) with default settings in Europe/Berlin.
 
-A case is added with `null` for its answer; `python -m tests.ingestion.sqlcases` asks Spark what is not answered.
-`tests/spark/test_sql.py` asks the Spark that is installed.
+Add a case with the answer `null`; `python -m tests.ingestion.sqlcases` asks Spark for the missing answers.
+`tests/spark/test_sql.py` asks the installed Spark.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _AT_ONCE = 20
 
 
 def rows() -> pa.RecordBatch:
-    """Return the rows that are asked of; `k` numbers them."""
+    """Return the rows on which the cases are evaluated; `k` numbers them."""
     arrays = {"k": pa.array(range(ROWS), pa.int32())} | {
         name: pa.array(values, kind) for name, (kind, values) in _COLUMNS.items()
     }
@@ -108,7 +108,7 @@ def rows() -> pa.RecordBatch:
 
 
 def plain(value: object) -> object:
-    """Return a value as JSON has it; numbers that JSON has not, times and decimals as text."""
+    """Return a value in JSON's types; numbers that JSON cannot hold, times and decimals become text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, dict):
@@ -119,13 +119,13 @@ def plain(value: object) -> object:
 
 
 def answers() -> dict[str, Any]:
-    """Return what Spark has answered, by case: the type, and a value a row, `error` for one that failed."""
+    """Return Spark's answers by case: the type, and a value for each row, `error` for a row that failed."""
     kept: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))["answers"]
     return {case: answer for case, answer in kept.items() if answer is not None}
 
 
 def asked(spark: SparkSession, cases: list[str]) -> dict[str, Any]:
-    """Return Spark's answers to cases, in one query where none fails, else one by one and row by row."""
+    """Return Spark's answers to cases: in one query if none fails, otherwise case by case and row by row."""
     spark.createDataFrame(pa.Table.from_batches([rows()]), schema=DDL).createOrReplaceTempView("input")
     try:
         return _together(spark, cases)
@@ -136,7 +136,7 @@ def asked(spark: SparkSession, cases: list[str]) -> dict[str, Any]:
     try:
         kind = spark.sql(f"select {cases[0]} as x from input").schema[0].dataType.simpleString()
     except Exception:  # noqa: BLE001 - Spark raises several kinds
-        return {cases[0]: {"type": None, "values": [ERROR] * ROWS}}  # refused, whatever the rows are
+        return {cases[0]: {"type": None, "values": [ERROR] * ROWS}}  # refused, whatever the rows hold
     return {cases[0]: {"type": kind, "values": [_row(spark, cases[0], number) for number in range(ROWS)]}}
 
 
@@ -157,14 +157,14 @@ def _row(spark: SparkSession, case: str, number: int) -> object:
 
 
 def main() -> None:
-    """Ask Spark what is not answered, and keep what it says."""
+    """Ask Spark for the missing answers, and store them."""
     kept = json.loads(FILE.read_text(encoding="utf-8"))
-    builder: Any = importlib.import_module("pyspark.sql").SparkSession.builder  # which not every Python has
+    builder: Any = importlib.import_module("pyspark.sql").SparkSession.builder  # some Pythons have no PySpark
     settings = {
         "session.timeZone": ZONE,
         "codegen.factoryMode": "NO_CODEGEN",
         "codegen.wholeStage": "false",
-    }  # to compile takes longer than to answer
+    }  # compiling takes longer than answering
     for name, value in settings.items():
         builder = builder.config(f"spark.sql.{name}", value)
     spark = builder.master("local[1]").getOrCreate()

@@ -1,4 +1,4 @@
-"""What the processes of an ingest without Spark are called with; apart, as each of them imports what its tasks name."""
+"""The functions that processes of an ingest without Spark call; in a separate module, because each process imports its tasks' module."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from penstock.errors import OptionError
 
 
 def sleeps(seconds: float) -> float:
-    """Sleep; what processes are called with."""
+    """Sleep, as the task of a process."""
     time.sleep(seconds)
     return seconds
 
 
 def dies(_: float) -> None:
-    """Die as a process does that takes too much memory."""
+    """Die as a process does that uses too much memory."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def dies_in_its_answer(_: float) -> None:
-    """Have the answer of this process end before its end."""
+    """Close this process's answer before the process ends."""
 
     def half(connection: Connection, answer: Any) -> None:
         os.write(connection.fileno(), struct.pack("!i", len(answer) + 1) + bytes(answer))
@@ -38,25 +38,25 @@ def dies_in_its_answer(_: float) -> None:
 
 
 def breaks(_: float) -> None:
-    """Raise what cannot be sent."""
+    """Raise an error that cannot be pickled."""
     raise _Unsendable(1, 2)
 
 
 class _Unsendable(Exception):
-    """An error as libraries have it: what it was made of is not what it keeps."""
+    """An error as some libraries have it: it does not keep the arguments that it was made from."""
 
     def __init__(self, one: int, two: int) -> None:
         super().__init__(f"{one} and {two}")
 
 
 def refuses(_: float) -> None:
-    """Raise an error of ours."""
+    """Raise one of our errors."""
     msg = "no"
     raise OptionError(msg)
 
 
 def either(call: Callable[..., Any], seconds: float) -> object:
-    """Call a function: tasks of one `each` that are not alike."""
+    """Call a function, so that tasks of one `each` can differ."""
     return call(seconds)
 
 
@@ -66,7 +66,7 @@ def is_imported(module: str) -> bool:
 
 
 def looks_for_pandas(values: list[int]) -> tuple[bool, list[int]]:
-    """Make an array, and a frame of pandas of it. Return whether the array had pandas imported, and the values of the frame."""
+    """Make an array, and a pandas frame of it. Return whether making the array imported pandas, and the values of the frame."""
     array = pa.array(values)
     imported = "pandas" in sys.modules
     frame = pa.record_batch({"value": array}).to_pandas()

@@ -1,4 +1,4 @@
-"""An ingest without Spark: what it writes, what it leaves when it dies, and that Spark goes on from it."""
+"""An ingest without Spark: what it writes, what it leaves when it dies, and that Spark continues from there."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def lines(directory: Path) -> list[str]:
 
 
 def texts(directory: Path, files: int, rows: int = ROWS, digits: int = 6) -> list[str]:
-    """Write so many files that are old, unless they are there; return all lines, in order."""
+    """Write this number of old files, unless they exist; return all lines, in order."""
     directory.mkdir(exist_ok=True)
     for number in range(files):
         path = directory / f"{number}.txt"
@@ -80,7 +80,7 @@ def texts(directory: Path, files: int, rows: int = ROWS, digits: int = 6) -> lis
 
 
 def much(directory: Path) -> list[str]:
-    """Write what is worth two processes: by its bytes, of which a line has many, as each costs the test more than what it tests."""
+    """Write enough input for two processes. Long lines supply the bytes, because each line costs test time."""
     return texts(directory, 4, rows=6_000, digits=1_000)
 
 
@@ -96,7 +96,7 @@ def ingest(src: Path, dst: Path, source: dict[str, str] | None = None, sink: dic
 
 
 def test_each_record_once_over_several_batches_and_runs(tmp_path: Path) -> None:
-    """Batches, open parts across them, a second run, and one that has nothing: as a query of Spark's."""
+    """Batches, open parts across them, a second run, and a run without input: the result is that of a Spark query."""
     src, dst = tmp_path / "in", tmp_path / "out"
     expected = texts(src, 5)
     done = ingest(src, dst, {"maxFilesPerTrigger": "2"}, {"rollRows": "4000"})
@@ -141,7 +141,7 @@ def test_files_of_other_makers(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_what_needs_spark(tmp_path: Path, source: dict[str, str], sink: dict[str, str]) -> None:
-    """Files and lists that grow, files that are taken away and functions of the user's are for Spark's processes."""
+    """Growing files and lists, files that are removed, and user functions need Spark's processes."""
     texts(tmp_path / "in", 1, rows=1)
     assert (
         here(IngestCall(str(tmp_path / "in"), str(tmp_path / "out"), source=source, sink={"format": "text"} | sink))
@@ -167,7 +167,7 @@ def test_what_needs_spark(tmp_path: Path, source: dict[str, str], sink: dict[str
     ],
 )
 def test_each_line_of_a_list_is_a_name_as_it_stands(tmp_path: Path, text: bytes, expected: list[str] | str) -> None:
-    """Blanks, signs and wildcards are part of a name; empty lines are none; a name that is there twice is read twice."""
+    """Blanks, signs and wildcards are part of a name; empty lines are ignored; a name that is there twice is read twice."""
     (tmp_path / "in/sub").mkdir(parents=True)
     for name in ("a", "b", ".hidden", "sub/c"):
         (tmp_path / "in" / name).write_text(name.removeprefix("sub/").removeprefix(".") + "\n")
@@ -185,7 +185,7 @@ def test_each_line_of_a_list_is_a_name_as_it_stands(tmp_path: Path, text: bytes,
 
 @pytest.mark.parametrize("files", ["lists", "published"])
 def test_files_that_are_named(tmp_path: Path, files: str) -> None:
-    """Lists, and what another output has published: each name once, over several batches and runs; what nobody names is not read."""
+    """Lists, and another output's published files: each name is read once, over several batches and runs; other files are not read."""
     src, named, dst = tmp_path / "in", tmp_path / "named", tmp_path / "out"
     expected: list[str] = []
     for number in (3, 5):
@@ -219,7 +219,7 @@ def test_files_that_are_named(tmp_path: Path, files: str) -> None:
     ids=["long", "binary"],
 )
 def test_what_a_list_has_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, found: str) -> None:
-    """The failure of a line without an end, of which it was told that it was no text: it is told what it is."""
+    """A line without an end was once reported as not being text: now the error says what it is."""
     texts(tmp_path / "in", 1, rows=1)
     names = tmp_path / "names"
     names.write_bytes(data)
@@ -234,7 +234,7 @@ def test_what_a_list_has_that_is_none(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("name", ["x" * 300, "/".join(["d" * 200] * 3000)], ids=["name", "path"])
 def test_a_name_that_no_file_can_have(tmp_path: Path, name: str) -> None:
-    """A line of a list that is longer than names of files, or paths, can be names no file, and is set aside as such."""
+    """A list's line that is longer than a file name or path can be names no file, and is set aside as such."""
     texts(tmp_path / "in", 1, rows=1)
     names = tmp_path / "names"
     names.write_text(f"0.txt\n{name}\n")
@@ -248,7 +248,7 @@ def test_a_name_that_no_file_can_have(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("lost", ["its last batch", "all of it"])
 def test_output_that_was_put_back_is_told_though_nothing_is_new(tmp_path: Path, commands: Commands, lost: str) -> None:
-    """Every run tells it, a dry one too, and not only the first that has a batch: that may be weeks later."""
+    """Every run reports it, a dry run too, and not only the next run that has a batch, which may come weeks later."""
     src, dst = tmp_path / "in", tmp_path / "out"
     texts(src, 1, rows=2)
     ingest(src, dst)
@@ -267,7 +267,7 @@ def test_output_that_was_put_back_is_told_though_nothing_is_new(tmp_path: Path, 
 
 
 def test_a_batch_in_flight_is_repeated(tmp_path: Path) -> None:
-    """One that the ledger has, and Spark's log has not: nothing is read twice; the next batch is behind it."""
+    """A batch that is in the ledger but not in Spark's log: nothing is read twice; the next batch follows it."""
     src, dst = tmp_path / "in", tmp_path / "out"
     expected = texts(src, 1)
     ingest(src, dst)
@@ -278,7 +278,7 @@ def test_a_batch_in_flight_is_repeated(tmp_path: Path) -> None:
 
 
 def test_a_batch_in_flight_of_a_driver_that_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two drivers of one batch are as they were: Spark's start has its rules for that."""
+    """Two drivers of one batch still follow the rules that a start with Spark has for them."""
     src, dst = tmp_path / "in", tmp_path / "out"
     texts(src, 1)
     ingest(src, dst)
@@ -289,7 +289,7 @@ def test_a_batch_in_flight_of_a_driver_that_lives(tmp_path: Path, monkeypatch: p
 
 
 def test_a_planned_file_that_has_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A batch that was never committed is planned anew behind the mended file, as by Spark's start."""
+    """A batch that was never committed is planned anew after its file was fixed, as at a start with Spark."""
     src, dst = tmp_path / "in", tmp_path / "out"
     src.mkdir()
     bad = src / "a.json"
@@ -305,7 +305,7 @@ def test_a_planned_file_that_has_changed(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def test_two_that_begin_at_the_same_time(tmp_path: Path) -> None:
-    """The failure of two drivers of one checkpoint: one of them has the batch, the other is `Fenced`."""
+    """Two drivers of one checkpoint begin at once: one of them has the batch, the other is `Fenced`."""
     src, dst = tmp_path / "in", tmp_path / "out"
     expected = texts(src, 2)
     one, other = (here(IngestCall(str(src), str(dst), source={}, sink={"format": "text"})) for _ in range(2))
@@ -322,7 +322,7 @@ def test_two_that_begin_at_the_same_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("anew", [True, False], ids=["planned-anew", "taken-out"])
 def test_a_plan_that_another_driver_has_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anew: bool) -> None:
-    """The failure of a driver that stood still behind its plan: it does not commit its rows as those of another one's plan."""
+    """A driver that stood still after its plan does not commit its rows under the plan that another driver has made."""
     src, dst = tmp_path / "in", tmp_path / "out"
     expected = texts(src, 1)
     ingest(src, dst)
@@ -347,7 +347,7 @@ def test_a_plan_that_another_driver_has_made_anew(tmp_path: Path, monkeypatch: p
 def test_what_packed_files_hold_may_be_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, wanted: int
 ) -> None:
-    """The failure of a short file that unpacks to gigabytes: it was read in this process, which heard of no stop meanwhile."""
+    """A short file that unpacks to gigabytes was once read in this process, which could not be stopped meanwhile."""
     asked: list[int] = []
     each = Workers.each
 
@@ -371,7 +371,7 @@ def test_what_packed_files_hold_may_be_much(
 
 
 def test_a_batch_that_read_nothing_is_in_the_ledger(tmp_path: Path) -> None:
-    """A first run over an empty directory: what its checkpoint has committed the ledger knows, or the next run would be refused."""
+    """A first run over an empty directory: the ledger has the batch that the checkpoint committed, or the next run would be refused."""
     src, dst = tmp_path / "in", tmp_path / "out"
     src.mkdir()
     for _ in range(2):
@@ -382,7 +382,7 @@ def test_a_batch_that_read_nothing_is_in_the_ledger(tmp_path: Path) -> None:
 
 
 def test_bad_records_end_it_with_nothing_visible(tmp_path: Path) -> None:
-    """What a task raises is raised, in one process and in several; mended, the next run takes all."""
+    """An error in a task is raised, with one process and with several; after the record is fixed the next run takes everything."""
     src, dst = tmp_path / "in", tmp_path / "out"
     src.mkdir()
     path = src / "a.json"
@@ -396,7 +396,7 @@ def test_bad_records_end_it_with_nothing_visible(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_much_is_written_by_several_processes_which_end(tmp_path: Path) -> None:
-    """A process for each processor, and none is left behind."""
+    """Each processor gets a process, and no process is left over."""
     src, dst = tmp_path / "in", tmp_path / "out"
     expected = much(src)
     done = ingest(src, dst)
@@ -419,7 +419,7 @@ STEPS = [
 
 @pytest.mark.timeout(900)
 def test_killed_at_each_step_and_gone_on_from_by_spark(spark: SparkSession, commands: Commands, on_disk: Path) -> None:
-    """Each step meets what another crash has left, and the next run, with Spark or without, repeats what is in flight. Each line once."""
+    """Each step meets the state after another crash; the next run, with Spark or without, repeats the batch in flight. Each line once."""
     src, dst = on_disk / "in", on_disk / "out"
     run = "ingest", src, dst, "--max-files", "2"
     for number, points in enumerate(STEPS):
@@ -438,7 +438,7 @@ def test_killed_at_each_step_and_gone_on_from_by_spark(spark: SparkSession, comm
 
 @pytest.mark.timeout(900)
 def test_names_of_a_batch_that_was_killed(spark: SparkSession, commands: Commands, on_disk: Path) -> None:
-    """What either kind of run has first found of a name counts for the other: a file that was rewritten is told, put back it is read."""
+    """The version that a run first found, with Spark or without, binds the other: a rewritten file is refused; restored, it is read."""
     src, dst, names = on_disk / "in", on_disk / "out", on_disk / "names"
     source = {"files": str(names)}
     run = "ingest", src, dst, "--source-option", f"files={names}"
@@ -467,7 +467,7 @@ def test_names_of_a_batch_that_was_killed(spark: SparkSession, commands: Command
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_spark_and_this_process_take_turns(python: Interpreter, on_disk: Path) -> None:
-    """Either goes on from what the other has committed."""
+    """Each of the two continues from what the other has committed."""
     src, dst = on_disk / "in", on_disk / "out"
     turns: list[tuple[str, ...]] = [(), ("--master", "local[2]"), (), ()]
     for number, more in enumerate(turns):
@@ -480,7 +480,7 @@ def test_spark_and_this_process_take_turns(python: Interpreter, on_disk: Path) -
 
 @pytest.mark.slow
 def test_killed_while_its_processes_write(on_disk: Path) -> None:
-    """The failure of processes that wait for ever: they end with the one that has started them."""
+    """The processes of a killed driver once waited for ever: they end with the process that started them."""
     src, dst = on_disk / "in", on_disk / "out"
     much(src)
     environment = os.environ | {"PENSTOCK_FAILPOINTS": "sink.write.staged=sleep:600"}
@@ -496,7 +496,7 @@ def test_killed_while_its_processes_write(on_disk: Path) -> None:
 
 
 def test_stopped_in_its_first_batch(tmp_path: Path, commands: Commands) -> None:
-    """Who stops it is not told that there is nothing to read."""
+    """A user who stops it is not told that there is nothing to read."""
     src, dst = tmp_path / "in", tmp_path / "out"
     texts(src, 1)
     running = commands.begin("ingest", src, dst, points="ingest.here.planned=sleep:2")
@@ -509,7 +509,7 @@ def test_stopped_in_its_first_batch(tmp_path: Path, commands: Commands) -> None:
 
 
 def test_stopped_twice_at_once(tmp_path: Path, commands: Commands) -> None:
-    """A second signal before the first is answered: the status is still that of the signal."""
+    """A second signal comes before the first is answered: the exit status is still that of the signal."""
     src, dst = tmp_path / "in", tmp_path / "out"
     texts(src, 1)
     running = commands.begin("ingest", src, dst, points="ingest.here.planned=sleep:2")
@@ -535,7 +535,7 @@ def test_stopped_twice_at_once(tmp_path: Path, commands: Commands) -> None:
 def test_one_of_several_processes_fails(
     call: Callable[..., Any], error: type[Exception], killed: bool | None, place: int
 ) -> None:
-    """What it has met is raised at once, and the others are not waited for: the failure of a process that nobody has looked at yet."""
+    """The error of one process is raised at once, without waiting for the others; once, a process was not checked until its turn."""
     began = time.monotonic()
     tasks = [(sleeps, 600.0)]
     tasks.insert(place, (call, 0.0))
@@ -548,12 +548,12 @@ def test_one_of_several_processes_fails(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.slow
 def test_all_are_asked_to_end_while_they_begin(number: int) -> None:
-    """The failure of Ctrl-C and of a supervisor, whose signal all hear: the driver alone answers, from their first moment on."""
+    """Ctrl-C, or a supervisor, signals all processes: only the driver answers, from the processes' first moment on."""
     over = threading.Event()
 
     def interrupt() -> None:
         while not over.wait(0.01):
-            with contextlib.suppress(psutil.NoSuchProcess):  # they are ended, once they are done
+            with contextlib.suppress(psutil.NoSuchProcess):  # they may have ended already
                 for child in _spawned(psutil.Process()):
                     child.send_signal(number)
 
@@ -570,7 +570,7 @@ def test_all_are_asked_to_end_while_they_begin(number: int) -> None:
 @pytest.mark.parametrize("by", ["file", "stdin"])
 @pytest.mark.slow
 def test_a_program_of_ones_own_that_runs_the_command(tmp_path: Path, by: str) -> None:
-    """The failure of a program that asks for no `__name__`, or is in no file: nobody runs it again."""
+    """A program without a check of `__name__`, or without a file, was once run again by its processes: nothing runs it again."""
     src, dst, program = tmp_path / "in", tmp_path / "out", tmp_path / "mine.py"
     expected = much(src)
     program.write_text(
@@ -587,7 +587,7 @@ def test_a_program_of_ones_own_that_runs_the_command(tmp_path: Path, by: str) ->
 
 @pytest.mark.slow
 def test_asked_to_end_while_processes_work() -> None:
-    """Nobody waits for what counts for nothing any more."""
+    """Nobody waits for work whose result no longer counts."""
     ending = threading.Event()
     threading.Timer(1.0, ending.set).start()
     with Workers(2, ending, sleeps.__module__) as several, pytest.raises(WorkersEnded) as raised:
@@ -597,7 +597,7 @@ def test_asked_to_end_while_processes_work() -> None:
 
 @pytest.mark.slow
 def test_in_their_order_and_again_in_the_same_processes() -> None:
-    """Results are those of the tasks, in their order, however long each took."""
+    """The results are in the order of the tasks, however long each took."""
     with Workers(2, threading.Event(), sleeps.__module__) as several:
         assert several.each(sleeps, [(0.3,), (0.0,), (0.1,)], processes=2) == [0.3, 0.0, 0.1]
         assert several.each(sleeps, [(0.0,), (0.1,)], processes=0) == [0.0, 0.1]
@@ -606,14 +606,14 @@ def test_in_their_order_and_again_in_the_same_processes() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("module", ["wave", "no_such.module"])
 def test_a_process_has_imported_what_its_tasks_need_before_the_first_arrives(module: str) -> None:
-    """It does so while the driver plans. A module that cannot be imported is left to the task that needs it."""
+    """It imports while the driver plans. If a module cannot be imported, the task that needs it fails."""
     with Workers(1, threading.Event(), module) as one:
         assert one.each(is_imported, [(module,)], processes=1) == [module == "wave"]
 
 
 @pytest.mark.slow
 def test_a_process_imports_no_pandas_for_its_arrays() -> None:
-    """pyarrow would import it for the first array of Python's values. What asks for pandas still gets it."""
+    """pyarrow would import pandas for the first array of Python values. Code that needs pandas still gets it."""
     pytest.importorskip("pandas")
     with Workers(1, threading.Event(), sleeps.__module__) as one:
         assert one.each(looks_for_pandas, [([1, 2],)], processes=1) == [(False, [1, 2])]
@@ -621,7 +621,7 @@ def test_a_process_imports_no_pandas_for_its_arrays() -> None:
 
 @pytest.mark.slow
 def test_this_process_imports_no_pandas_for_the_arrays_of_its_tasks(tmp_path: Path) -> None:
-    """The sorting of rows into buckets makes arrays of NumPy's, for which pyarrow would look for pandas."""
+    """Sorting rows into buckets makes NumPy arrays, for which pyarrow would look for pandas."""
     pytest.importorskip("pandas")
     src, dst = tmp_path / "in", tmp_path / "out"
     src.mkdir()
@@ -640,13 +640,13 @@ def test_this_process_imports_no_pandas_for_the_arrays_of_its_tasks(tmp_path: Pa
 @pytest.mark.slow
 @only_where_it_can_be_said
 def test_blocks_take_the_memory_of_those_before() -> None:
-    """The next blocks of a task are put where the last ones were, and not into memory that the machine has to clear page by page."""
+    """A task's next blocks use the memory of the last ones, and not new memory that the machine has to clear page by page."""
     with Workers(1, threading.Event(), sleeps.__module__) as one:
         assert one.each(new_pages, [()], processes=1)[0] < FEW_PAGES
 
 
 def test_times_are_read_in_the_zone_of_our_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A time that says no zone is one in UTC, as in the session that the command starts, whatever the zone of the machine."""
+    """A time without a zone is in UTC, as in the session that the command starts, whatever the zone of the machine."""
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     src, dst = tmp_path / "in", tmp_path / "out"
     src.mkdir()
@@ -659,7 +659,7 @@ def test_times_are_read_in_the_zone_of_our_sessions(tmp_path: Path, monkeypatch:
 
 
 def test_processors_within_a_quota(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group that may use one and a half processors has two, and without a limit those of the machine count."""
+    """A group with a quota of one and a half processors has two; without a limit the machine's processors count."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     for text, expected in (("150000 100000\n", 2), ("max 100000\n", 8), ("50000 100000\n", 1)):
         monkeypatch.setattr(LocalStorage, "read", lambda *_, text=text: text.encode())

@@ -1,4 +1,4 @@
-"""An ingest of topics without Spark: each committed record once, whatever is killed, whoever goes on; and an answer to a stop."""
+"""An ingest of topics without Spark: each committed record once, whatever is killed and whoever continues; and the answer to a stop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OFFSETS = 6
 
 @pytest.fixture
 def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
-    """Return brokers whose answers are made up, for all that is asked in this process."""
+    """Return simulated brokers for every request in this process."""
     made_up = Brokers(OFFSETS)
     monkeypatch.setattr(cluster, "Cluster", lambda _: made_up)
     monkeypatch.setattr(read, "read", made_up.read)
@@ -47,26 +47,26 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
 
 
 def begun(dst: Path, **source: str) -> IngestRun:
-    """Return a run without Spark over these brokers, that has not begun."""
+    """Return a run without Spark over these brokers, before it has begun."""
     run = here(IngestCall("kafka://nowhere:9092/orders", str(dst), source=SOURCE | source, sink={"format": "text"}))
     assert run is not None
     return run
 
 
 def ingest(dst: Path, **source: str) -> Ingested:
-    """Take what is there."""
+    """Take the available records."""
     return carried_out(begun(dst, **source), None)
 
 
 def expected(brokers: Brokers, begin: int = 0) -> list[str]:
-    """Return the values of all records up to the ends of now, from an offset of the first partition on, and one less of the other."""
+    """Return the values of all records from `begin` in the first partition, and from one less in the other, up to the current ends."""
     ends = brokers.ends([Partition("orders", number) for number in range(2)])
     parts = [(each, max(begin - each.number, 0), end.offset) for each, end in ends.items()]
     return sorted(row_of(each, at).decode() for each, first, end in parts for at in brokers.records(each, first, end))
 
 
 def test_each_record_once_over_several_batches_and_runs(tmp_path: Path, brokers: Brokers) -> None:
-    """Batches, a run that finds more, one that finds nothing, and a batch whose end Spark's log has lost."""
+    """Batches, a run that finds more, a run that finds nothing, and a batch whose end Spark's log has lost."""
     done = ingest(tmp_path / "out")
     assert done.batch > 0
     assert lines(tmp_path / "out") == expected(brokers)
@@ -84,7 +84,7 @@ def test_each_record_once_over_several_batches_and_runs(tmp_path: Path, brokers:
 def test_a_first_batch_that_is_repeated_begins_where_it_was_planned(
     tmp_path: Path, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`latest` is another place by then: what came meanwhile is in the next batch, and is not passed over."""
+    """By then `latest` is another offset: records that came meanwhile are in the next batch, and are not skipped."""
     with monkeypatch.context() as patched:
         patched.setattr(QueryHere, "_batch", _unanswered)
         with pytest.raises(BrokerAway):
@@ -97,7 +97,7 @@ def test_a_first_batch_that_is_repeated_begins_where_it_was_planned(
 def test_a_later_batch_that_was_planned_alone(
     tmp_path: Path, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is read from the end of the batch in front of it on, though nobody who lives has planned it."""
+    """The batch is read from the end of the batch before it, although the process that planned it is gone."""
     done = ingest(tmp_path / "out")
     brokers.planned = 1
     with monkeypatch.context() as patched:
@@ -116,7 +116,7 @@ def _unanswered(*_: object, **__: object) -> Any:
 
 @pytest.mark.parametrize("silent", ["ends", "read"])
 def test_asked_to_end_while_no_broker_answers(tmp_path: Path, brokers: Brokers, silent: str) -> None:
-    """The failure of a stop that waits for `timeout`, whether a plan is asked for or a task reads; the next run goes on."""
+    """A stop once waited for `timeout`, while a plan was made or a task read: now it ends at once, and the next run goes on."""
     ingest(tmp_path / "out")
     brokers.planned = 1
     waits, answers, waited = threading.Event(), threading.Event(), threading.Event()
@@ -155,7 +155,7 @@ STEPS = [
 
 
 def visible(dst: Path) -> Counter[tuple[int, int]]:
-    """Return how often each record can be seen, by partition and offset."""
+    """Return how often each record is visible, by partition and offset."""
     files = [str(path) for path in dst.glob("*.parquet")]
     rows = ds.dataset(files).to_table(columns=["partition", "offset"]).to_pylist() if files else []
     return Counter((row["partition"], row["offset"]) for row in rows)
@@ -165,7 +165,7 @@ def visible(dst: Path) -> Counter[tuple[int, int]]:
 def test_killed_at_each_step_and_gone_on_from_by_spark(
     kafka: Kafka, spark: SparkSession, commands: Commands, tmp_path: Path
 ) -> None:
-    """Each step meets what another crash has left, beside transactions that abort; the next run, with Spark or without, repeats it."""
+    """Each step meets the state after another crash, and aborted transactions; the next run, with Spark or without, repeats the batch."""
     topic, dst = kafka.topic(partitions=2), tmp_path / "out"
     src = f"kafka://{kafka.servers}/{topic}"
     limit = {"maxOffsetsPerTrigger": "20"}
@@ -195,7 +195,7 @@ STANDS = [
 def test_a_driver_that_stood_still_goes_on_beside_its_successor(
     kafka: Kafka, spark: SparkSession, commands: Commands, tmp_path: Path
 ) -> None:
-    """It is fenced by name wherever it stood, and there is no moment at which a record can be seen twice, nor is one missing at the end."""
+    """It is fenced by name wherever it stood; at no moment is a record visible twice, and at the end none is missing."""
     topic, dst = kafka.topic(partitions=2), tmp_path / "out"
     src = f"kafka://{kafka.servers}/{topic}"
     command = "ingest", src, dst, "--source-option", "maxOffsetsPerTrigger=20", "--roll-rows", "15"
@@ -215,7 +215,7 @@ def test_a_driver_that_stood_still_goes_on_beside_its_successor(
 
 
 def produced(kafka: Kafka, topic: str, transactions: int) -> None:
-    """Produce transactions of ten records, of which every fourth aborts."""
+    """Produce transactions of ten records; every fourth one aborts."""
     producer = kafka.producer(topic)
     for number in range(transactions):
         producer.begin_transaction()
@@ -227,8 +227,8 @@ def produced(kafka: Kafka, topic: str, transactions: int) -> None:
 
 
 def test_much_is_written_by_several_processes(kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than a process reads while others begin: ranges are shared out, and each record is in one of them."""
-    monkeypatch.setattr(planning, "_APART_OFFSETS", 1000)  # much is less here
+    """More records than one process reads while the others start: the ranges are shared out, and each record is in one of them."""
+    monkeypatch.setattr(planning, "_APART_OFFSETS", 1000)  # few offsets count as many here
     asked: list[int] = []
     each = Workers.each
 

@@ -1,4 +1,4 @@
-"""What an ingest that waits for input asks, without Spark."""
+"""How often a waiting ingest without Spark asks for news."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Query:
         self.waited = waited
 
     def awaitTermination(self, seconds: float) -> bool:  # noqa: N802 - Spark's name
-        """Wait, in vain."""
+        """Wait, and report no end."""
         self.waited.append(seconds)
         return False
 
@@ -28,7 +28,7 @@ class Query:
 
 
 class Job:
-    """A job whose query waits for input; counts who asks."""
+    """A job whose query waits for input; counts the requests."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -39,7 +39,7 @@ class Job:
         return Query(self.waited)
 
     def named(self, _query: Query) -> tuple[str, str]:
-        """Return nothing of interest."""
+        """Return nothing that matters here."""
         return "query", "owner"
 
     def waits(self, _query: Query) -> bool:
@@ -49,7 +49,7 @@ class Job:
 
 
 class Ending(threading.Event):
-    """The end of a run, which is told in the middle of the third wait for it."""
+    """The end of a run, which is signalled in the middle of the third wait for it."""
 
     def __init__(self, waited: list[float]) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Ending(threading.Event):
         self.waits = 0
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Note how long it would be waited for."""
+        """Note how long the caller would wait."""
         assert timeout is not None
         self.waited.append(timeout)
         self.waits += 1
@@ -67,7 +67,7 @@ class Ending(threading.Event):
 
 
 def test_a_query_that_waits_is_asked_once_a_second_and_ends_at_once() -> None:
-    """Each look at a query costs the JVM and us some milliseconds: a watch that idles takes few, and hears of its end all the same."""
+    """Each look at a query costs the JVM and us some milliseconds: an idle watch looks rarely, and still notices the end at once."""
     job: Any = Job()
     run = SparkRun(cast("Any", None), lambda: job, every=1)
     run._ending = Ending(job.waited)

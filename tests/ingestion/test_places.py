@@ -1,4 +1,4 @@
-"""Where input, output and checkpoint lie: apart, also where one is the root of its storage, or a bucket. Without Spark."""
+"""Input, output and checkpoint must be separate, also if one is the root of its storage, or a bucket. Without Spark."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from penstock.ingestion.places import check_apart
     ],
 )
 def test_an_output_or_input_that_is_a_root_is_refused(src: str, dst: str, words: str) -> None:
-    """All lies below a root, that of a disk too: rows would be read as input, or input would be taken for rows."""
+    """Everything is below a root, a disk's root too: rows would be read as input, or input would be taken for rows."""
     with pytest.raises(OptionError, match=words):
         check_apart(src, dst, strict=False)
 
 
 def test_a_checkpoint_above_the_input_is_refused(tmp_path: Path) -> None:
-    """Spark makes directories in a checkpoint, where the input would be in their midst: a place of its own is named."""
+    """Spark would make the checkpoint's directories around the input: the error names a separate place."""
     (tmp_path / "in").mkdir()
     with pytest.raises(OptionError, match=rf"such as {tmp_path}/checkpoint"):
         check_apart(f"{tmp_path}/in", f"{tmp_path}/out", f"{tmp_path}")

@@ -1,4 +1,4 @@
-"""SQL as the transform of an ingest: the answers are Spark's, and what is not known to be is refused before anything starts."""
+"""SQL as the transform of an ingest: its answers are Spark's, and SQL that may differ is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 ANSWERS = sqlcases.answers()
-# What Spark answers and we refuse: told at the start, so nobody has another answer.
+# Spark answers these and we refuse them, before the start, so that no answer can differ.
 REFUSED = {
     "c < 1e2",  # rounded
     "cast(1.5 as int)",
@@ -36,7 +36,7 @@ REFUSED = {
     "cast('2024-02-03T04:05:06Z' as timestamp_ntz)",
     "nullif(null, i)",
     "if(null, 1, 2)",
-    "coalesce(i, 10 / 0)",  # fails for a row that asks for it
+    "coalesce(i, 10 / 0)",  # fails for a row that evaluates it
 }
 
 
@@ -46,7 +46,7 @@ def asked(case: str, rows: pa.RecordBatch) -> pa.Array:
 
 
 def answered(case: str) -> list[object]:
-    """Return our answers as the file has Spark's: of all rows at once, and each by itself where one fails."""
+    """Return our answers in the form of Spark's in the file: for all rows at once, and row by row where one fails."""
     rows = sqlcases.rows()
     try:
         return list(map(sqlcases.plain, asked(case, rows).to_pylist()))
@@ -62,7 +62,7 @@ def _answer(case: str, row: pa.RecordBatch) -> object:
 
 
 def test_answers_are_sparks() -> None:
-    """Each expression that is taken has Spark's answer, of Spark's type, in every row, and fails in the very rows where Spark fails."""
+    """Each accepted expression has Spark's answer, of Spark's type, in every row, and fails in exactly the rows where Spark fails."""
     others = {}
     for case, of_spark in ANSWERS.items():
         try:
@@ -140,13 +140,13 @@ REFUSALS = {
 
 @pytest.mark.parametrize("text", REFUSALS, ids=lambda text: text[:60])
 def test_what_is_refused_says_what_to_write(text: str) -> None:
-    """What needs more rows than one, differs from one time to the next, is unknown or misspelt is refused on no rows, with advice."""
+    """SQL that needs several rows, is not deterministic, is unknown or misspelt is refused without any rows, with advice."""
     with pytest.raises(SqlError, match=f"sql, character .*{REFUSALS[text]}"):
         Sql(text)(pa.RecordBatch.from_pylist([], schema=TABLE))
 
 
 def test_columns_pass_as_they_are_and_have_the_names_that_were_written() -> None:
-    """A column that is only named keeps its type whatever it is; its name is spelt as in the select, as Spark has it."""
+    """A column that is only named keeps its type, whatever it is; its name is spelt as in the select, as in Spark."""
     rows = pa.RecordBatch.from_pylist([{"id": 1, "Name": "a", "tags": ["x"]}, {"id": 2, "Name": None}], schema=TABLE)
     picked = Sql("select NAME, i.tags as t, * except (name, Tags) from input i where i.ID >= 1 and `name` is not null")(
         rows
@@ -165,7 +165,7 @@ def test_columns_in_other_encodings() -> None:
 
 @follows("PST-106")
 def test_what_a_refusal_advises_is_taken(tmp_path: Path) -> None:
-    """A misspelt column, and a comparison that Spark would make by a cast, are told before Spark starts; as advised both are taken."""
+    """A misspelt column, and a comparison for which Spark would cast, are refused before Spark starts; the advised forms are accepted."""
     source = {"format": "json", "schema": "id bigint, name string"}
     put(tmp_path / "in" / "a.json", '{"id": 1, "name": "x"}', '{"id": 2, "name": "y"}')
     tries = [
@@ -181,7 +181,7 @@ def test_what_a_refusal_advises_is_taken(tmp_path: Path) -> None:
 
 
 def test_sql_or_a_transform(tmp_path: Path) -> None:
-    """Both at once are refused, and so is what is no text."""
+    """Both at once are refused, and so is SQL that is not text."""
     (tmp_path / "in").mkdir()
     with pytest.raises(OptionError, match="expected only one of them"):
         public.dry_run(tmp_path / "in", tmp_path / "out", transform="os:path", sql="select * from input")
@@ -190,7 +190,7 @@ def test_sql_or_a_transform(tmp_path: Path) -> None:
 
 
 def test_a_row_that_fails_names_its_place() -> None:
-    """A row that Spark fails on fails here, with what and where in the text, and what to write instead."""
+    """A row on which Spark fails also fails here; the error gives the cause, its place in the text, and what to write instead."""
     rows = pa.RecordBatch.from_pydict({"y": ["1", "x"]})
     with pytest.raises(PenstockError, match=r"cast to int, character 8: 'x' is no int; .*try_cast"):
         Sql("select cast(y as int) as n from input")(rows)
@@ -209,7 +209,7 @@ FLAGS = ("--format", "json", "--schema", "id bigint, name string", "--to", "json
 
 
 def test_the_command_tries_it_before_spark(penstock: Callable[..., Said], tmp_path: Path) -> None:
-    """--sql with --dry-run tells columns and rows; a wrong one ends with 2 and its place before Java is looked for."""
+    """--sql with --dry-run shows columns and rows; wrong SQL ends with 2 and its place, before the command looks for Java."""
     put(tmp_path / "in" / "a.json", *(json.dumps({"id": n, "name": "x"}) for n in range(10)))
     ends = tmp_path / "in", tmp_path / "out"
     sql = "select id * 2 as twice, cast(id as string) as t from input where id >= 7"
@@ -224,7 +224,7 @@ def test_the_command_tries_it_before_spark(penstock: Callable[..., Said], tmp_pa
 
 
 def test_a_file_of_pipelines_names_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A select that is wrong is told of the key `sql` in its line; beside a transform, too; a right one is the pipeline's."""
+    """An error in a select names the key `sql` and its line, also if there is a transform; a correct select becomes the pipeline's."""
     put(tmp_path / "in" / "a.json", '{"id": 1, "name": "x"}')
     monkeypatch.chdir(tmp_path)
 
@@ -247,7 +247,7 @@ def test_a_file_of_pipelines_names_the_key(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_verify_repeats_what_was_noted(pipeline: Callable[..., Pipeline]) -> None:
-    """SQL is no code: `verify --source` takes it from the note, finds the output right, and a row that is not; a transform is refused."""
+    """SQL is not code: `verify --source` runs the noted SQL, accepts correct output and finds a wrong row; a noted transform is refused."""
     made = pipeline(
         transform=Sql("select upper(value) as value from input where value <> 'b'"), sink_options={"format": "text"}
     )
@@ -268,7 +268,7 @@ def test_verify_repeats_what_was_noted(pipeline: Callable[..., Pipeline]) -> Non
 
 
 def test_verify_finds_rows_that_the_sql_does_not_give(pipeline: Callable[..., Pipeline]) -> None:
-    """Rows other than those of the select are found, by the select that the note has."""
+    """Rows that the noted select does not give are found."""
     made = pipeline(
         transform=Sql("select upper(value) as value from input"),
         sink_options={"format": "text"},
@@ -282,7 +282,7 @@ def test_verify_finds_rows_that_the_sql_does_not_give(pipeline: Callable[..., Pi
 
 
 def test_a_note_whose_sql_is_none(pipeline: Callable[..., Pipeline]) -> None:
-    """SQL of a note that somebody has altered is held to the same list: what is not on it is told, and nothing is compared."""
+    """If somebody has altered the noted SQL, the same list applies: SQL that is not on it is reported, and nothing is compared."""
     made = pipeline(transform=Sql("select value from input"), sink_options={"format": "text"})
     made.put("a.txt", "a")
     made.noted = str(made.noted).replace("select value", "select reflect(value) as value")
@@ -294,7 +294,7 @@ def test_a_note_whose_sql_is_none(pipeline: Callable[..., Pipeline]) -> None:
 
 
 def test_types_of_a_result_are_known_from_an_empty_batch() -> None:
-    """The schema that the sink is told is that of rows, whatever they hold."""
+    """The schema that the sink gets at the start is that of all rows, whatever they hold."""
     rows = sqlcases.rows()
     for case, of_spark in ANSWERS.items():
         if case in REFUSED or sqlcases.ERROR in of_spark["values"]:

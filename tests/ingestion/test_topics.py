@@ -1,4 +1,4 @@
-"""An ingest of topics without Spark: what it plans, what a task makes of its share, and what is told instead."""
+"""An ingest of topics without Spark: its plans, what a task makes of its share, and its errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COLUMNS = "id bigint, name string"
 
 
 class Topic:
-    """An ingest of topics as far as Spark is not needed: planned as on the driver, read as in tasks."""
+    """The part of an ingest of topics that needs no Spark: planned as on the driver, read as in tasks."""
 
     def __init__(self, kafka: Kafka, topics: str, schema: str | None = COLUMNS, **source: str) -> None:
         self.topics = Topics.of(f"kafka://{kafka.servers}/{topics}", {"sessionTimeZone": "UTC"} | source)
@@ -50,7 +50,7 @@ class Topic:
         self.aside: list[dict[str, Any]] = []
 
     def rows(self, start: dict[str, Any], end: dict[str, Any], tasks: int = 4) -> list[dict[str, Any]]:
-        """Return the rows of a batch, and keep what is set aside."""
+        """Return the rows of a batch, and keep the records that are set aside."""
         rows: list[dict[str, Any]] = []
         for text in carried(start, end, tasks):
             aside, row = Aside(), pa.RecordBatch.from_pydict({"splits": [text]})
@@ -62,7 +62,7 @@ class Topic:
         return rows
 
     def all(self) -> list[dict[str, Any]]:
-        """Return the rows of all that is decided."""
+        """Return the rows of all decided records."""
         start, rows = self.planner.initial(), []
         while (end := json.loads(json.dumps(self.planner.latest(start)))) != start:
             rows += self.rows(start, end)
@@ -74,7 +74,7 @@ class Topic:
     lengths=st.lists(st.integers(1, 50), max_size=8), tasks=st.integers(1, 12), begin=st.integers(0, 1000)
 )  # fmt: skip
 def test_shares_lie_edge_to_edge(lengths: list[int], tasks: int, begin: int) -> None:
-    """Whatever the partitions are and however many tasks there are, each offset is in one share, and shares differ by one at most."""
+    """Whatever the partitions and the number of tasks, each offset is in one share, and shares differ by at most one offset."""
     pieces = [Range(Partition("t", number), begin, begin + size, "id") for number, size in enumerate(lengths)]
     shares = shared_out(pieces, tasks)
     offsets = [(each.partition, at) for share in shares for each in share for at in range(each.begin, each.end)]
@@ -85,7 +85,7 @@ def test_shares_lie_edge_to_edge(lengths: list[int], tasks: int, begin: int) -> 
 
 
 def test_a_digit_of_the_plan_that_changed() -> None:
-    """Spark does not check its log: an offset of an ingest that is not as it was planned is told; a stream's may be written by hand."""
+    """Spark does not check its log: an altered offset of an ingest is an error; a stream's offset may be written by hand."""
     planned = Positions({Partition("orders", 0): 12}, {"orders": "a"}, {}, OffsetCounts(12, 3), "UTC", sealed=True)
     form = json.loads(json.dumps(planned.form()))
     assert Positions.of(form) == planned
@@ -96,7 +96,7 @@ def test_a_digit_of_the_plan_that_changed() -> None:
 
 
 def test_zone_of_the_plan_counts() -> None:
-    """A share has the zone that its plan was made in, so that a replay by a session elsewhere reads the same times."""
+    """A share has its plan's zone, so that a replay by a session in another zone reads the same times."""
     end = Positions({Partition("orders", 0): 5}, {}, {}, OffsetCounts(5, 0), "Asia/Tokyo", sealed=True).form()
     (text,) = carried({}, end, 1)
     assert share_of(text) == ([Range(Partition("orders", 0), 0, 5)], "Asia/Tokyo")
@@ -126,7 +126,7 @@ def test_zone_of_the_plan_counts() -> None:
     ],
 )
 def test_options_that_are_not_for_topics(source: dict[str, Any], told: str, tmp_path: Path) -> None:
-    """What an ingest of topics cannot mean is refused before Spark or a broker is asked, with what is meant."""
+    """Options that make no sense for topics are refused before Spark or a broker is asked, with the right option."""
     with pytest.raises(OptionError, match=told) as raised:
         check(IngestCall("kafka://nowhere:9/orders", str(tmp_path / "out"), source=source, sink={"format": "parquet"}))
     assert "Hush" not in str(raised.value)
@@ -146,14 +146,14 @@ def test_options_that_are_not_for_topics(source: dict[str, Any], told: str, tmp_
     ],
 )
 def test_address_that_is_none(src: str, tmp_path: Path) -> None:
-    """An address without brokers, with a password, or with what is no topic is told, and the password is not."""
+    """An address without brokers, with a password, or with an invalid topic is refused, and the error hides the password."""
     with pytest.raises(OptionError, match="kafka://broker:9092/topic|no name of a topic") as raised:
         check(IngestCall(src, str(tmp_path / "out"), source={}, sink={"format": "parquet"}))
     assert "u:p" not in str(raised.value)
 
 
 def test_commands_for_files_say_so(tmp_path: Path) -> None:
-    """What looks at the files of an input says of topics that it cannot, and what to do instead."""
+    """Commands that look at an input's files say that they cannot do so for topics, and what to do instead."""
     src, out = "kafka://host:9092/orders", str(tmp_path / "out")
     for call in (
         lambda: penstock.late(src, out),
@@ -165,7 +165,7 @@ def test_commands_for_files_say_so(tmp_path: Path) -> None:
 
 
 def test_ingest_that_begins_by_time() -> None:
-    """An ingest that is told a time begins there, and not with the first records, as it does when it is told nothing."""
+    """An ingest with a starting time begins there, and not with the first records, where it begins by default."""
     src = "kafka://host:9092/orders"
     assert Topics.of(src, {"format": "json"}).planned(1)["startingOffsets"] == "earliest"
     for name, value in (("startingTimestamp", "5"), ("StartingOffsetsByTimestamp", '{"orders": {"0": 5}}')):
@@ -176,7 +176,7 @@ def test_ingest_that_begins_by_time() -> None:
 
 
 def test_values_become_rows(kafka: Kafka) -> None:
-    """Of committed records each is a row, or a line of the quarantine with its place, in shares of any number, and again."""
+    """Each committed record becomes a row, or a quarantine line with its place, in any number of shares, and also in a replay."""
     topics = [kafka.topic(partitions=2), kafka.topic()]
     producer = kafka.producer(topics[0])
     for number in range(8):
@@ -204,7 +204,7 @@ def test_values_become_rows(kafka: Kafka) -> None:
 
 
 def test_ranges_that_are_no_more(kafka: Kafka) -> None:
-    """Retention that overtakes a plan, and a topic made anew behind it, are typed in the task of an ingest, too."""
+    """Deletion by retention after the plan, and a topic that was made anew, raise typed errors in an ingest's task, too."""
     name = kafka.topic(settings={"retention.ms": "-1"})
     kafka.send(name, *(b'{"id":%d}' % number for number in range(10)))
     topic, lossy = Topic(kafka, name, **JSON), Topic(kafka, name, failOnDataLoss="false", **JSON)
@@ -230,7 +230,7 @@ def test_ranges_that_are_no_more(kafka: Kafka) -> None:
 
 
 def test_partitions_that_come_are_read_from_their_beginning(kafka: Kafka) -> None:
-    """A partition that comes between two batches of an ingest is in the next one, from its first record on."""
+    """A partition that is added between two batches of an ingest is in the next one, from its first record on."""
     name = kafka.topic()
     kafka.send(name, b'{"id":1}')
     topic = Topic(kafka, name, **JSON)
@@ -241,7 +241,7 @@ def test_partitions_that_come_are_read_from_their_beginning(kafka: Kafka) -> Non
 
 
 def test_dry_run_asks_brokers(kafka: Kafka, tmp_path: Path) -> None:
-    """A dry run tells batches, offsets, columns and a sample, and writes nothing; a topic that is not there is its problem."""
+    """A dry run shows batches, offsets, columns and a sample, and writes nothing; a missing topic is reported as a problem."""
     name = kafka.topic(partitions=2)
     kafka.send(name, *(b'{"id":%d}' % number for number in range(5)), b"{bad")
     src, out = f"kafka://{kafka.servers}/{name}", tmp_path / "out"

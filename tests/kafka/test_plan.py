@@ -1,4 +1,4 @@
-"""Plans, offsets, ranges and settings of topics, without a broker: what is said of them is put in by hand."""
+"""Plans, offsets, ranges and settings of topics, without a broker: the tests supply the brokers' answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SERVERS = "127.0.0.1:1"
 
 
 class Said:
-    """What brokers say of topics, as a test has written it."""
+    """The brokers' answers about topics, as written by a test."""
 
     def __init__(self, topics: dict[str, Topic], ends: dict[Partition, int]) -> None:
         self.known, self.last = topics, ends
@@ -52,7 +52,7 @@ class Said:
         return {partition: self.undecided.get(partition, self.last[partition]) for partition in partitions}
 
     def since(self, times: Mapping[Partition, int]) -> dict[Partition, int]:
-        return dict(times)  # the time of a record is its offset
+        return dict(times)  # a record's time is its offset
 
 
 sizes = st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), st.integers(0, 20), min_size=1)
@@ -61,7 +61,7 @@ sizes = st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), st
 @settings(max_examples=40)
 @given(sizes, st.integers(1, 30), st.integers(1, 12))
 def test_batches_lie_edge_to_edge(ends: dict[tuple[str, int], int], limit: int, pieces: int) -> None:
-    """Whatever partitions have, batches by any limit, cut in any pieces, hold each offset once, as many as asked for or one each."""
+    """Batches by any limit, cut into any pieces, hold each offset once, and each as many as requested, or one for each partition."""
     last = {Partition(*key): end for key, end in ends.items()}
     names = {partition.topic for partition in last}
     topics = {name: Topic(f"id-{name}", tuple(n for t, n in sorted(last) if t == name)) for name in names}
@@ -82,7 +82,7 @@ def test_batches_lie_edge_to_edge(ends: dict[tuple[str, int], int], limit: int, 
 
 
 def test_all_that_is_available_is_what_was_there_when_it_was_asked() -> None:
-    """A run that takes what is available ends where the topic ended when it began, also when records and topics come meanwhile."""
+    """A run of the available records ends where the topic ended when the run began, also if records and topics come meanwhile."""
     said = Said({"a": Topic("1", (0,))}, {Partition("a", 0): 5})
     planner = TopicPlanner(options(SERVERS, subscribePattern=".*", maxOffsetsPerTrigger="3"), said)
     start = planner.initial()
@@ -99,7 +99,7 @@ def test_all_that_is_available_is_what_was_there_when_it_was_asked() -> None:
 
 @pytest.mark.parametrize("starting", ["latest", "earliest", '{"a": {"0": -1}}'])
 def test_the_first_batch_keeps_where_a_query_begins(starting: str) -> None:
-    """Spark asks for the first offset at each start: the first batch, though it be empty, has it; its replay is of the same records."""
+    """Spark asks for the first offset at each start: the first batch, even an empty one, stores it; its replay has the same records."""
     said = Said({"a": Topic("1", (0,))}, {Partition("a", 0): 5})
     planner = TopicPlanner(options(SERVERS, subscribe="a", startingOffsets=starting), said)
     start = json.loads(json.dumps(planner.initial()))
@@ -121,7 +121,7 @@ def test_the_first_batch_keeps_where_a_query_begins(starting: str) -> None:
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_what_is_next_lies_behind_the_end(ends: bool) -> None:
-    """A partition that is shorter than what is next is told, also by a run that takes what is available; it does not end in silence."""
+    """A partition that ends before the next offset is an error, also in a run of the available records, which must not end silently."""
     said = Said({"a": Topic("1", (0,))}, {Partition("a", 0): 5})
     for given_options in ({}, {"failOnDataLoss": "false"}):
         planner = TopicPlanner(
@@ -138,7 +138,7 @@ def test_what_is_next_lies_behind_the_end(ends: bool) -> None:
 
 
 def test_what_is_next_is_not_decided_yet() -> None:
-    """An offset of a reader that takes open transactions lies behind the last stable one: that is waited for, and read once."""
+    """A reader of open transactions left its offset after the last stable one: we wait for that offset, and read each record once."""
     said = Said({"a": Topic("1", (0,))}, {Partition("a", 0): 5})
     said.undecided = {Partition("a", 0): 9}
     for word in ("true", "false"):
@@ -151,7 +151,7 @@ def test_what_is_next_is_not_decided_yet() -> None:
 
 
 def test_batch_that_ends_in_front_of_its_begin() -> None:
-    """A batch between offsets that are the wrong way round, or behind what there is, is refused: it is not one of no rows."""
+    """A batch between offsets in the wrong order, or after the end, is refused, and is not an empty batch."""
     said = Said({"a": Topic("1", (0,))}, {Partition("a", 0): 5})
     said.first = {Partition("a", 0): 2}
     servers = {"kafka.bootstrap.servers": SERVERS, "subscribe": "a"}
@@ -173,7 +173,7 @@ def test_batch_that_ends_in_front_of_its_begin() -> None:
 
 
 def test_partition_that_is_assigned_later_begins_where_it_does() -> None:
-    """A partition that the user adds to `assign` has lost nothing, though retention has taken its first records."""
+    """A partition that the user adds to `assign` has lost nothing, although retention has deleted its first records."""
     said = Said({"a": Topic("1", (0, 1))}, {Partition("a", 0): 5, Partition("a", 1): 9})
     said.first = {Partition("a", 1): 7}
     start = TopicPlanner(options(SERVERS, assign='{"a": [0]}'), said).initial()
@@ -185,7 +185,7 @@ def test_partition_that_is_assigned_later_begins_where_it_does() -> None:
 
 
 def test_topic_that_is_gone_is_no_end_of_a_run_that_accepts_losses() -> None:
-    """A run that takes what is available goes on without a topic that was deleted, as any other does."""
+    """A run of the available records goes on without a topic that was deleted, as any other run does."""
     said = Said({"a": Topic("1", (0,)), "b": Topic("2", (0,))}, {Partition("a", 0): 5, Partition("b", 0): 9})
     planner = TopicPlanner(options(SERVERS, subscribe="a,b", failOnDataLoss="false"), said)
     start = planner.initial()
@@ -197,7 +197,7 @@ def test_topic_that_is_gone_is_no_end_of_a_run_that_accepts_losses() -> None:
 
 
 def test_topic_that_is_gone_stays_known(caplog: pytest.LogCaptureFixture) -> None:
-    """Who accepts losses goes on for good, told once; where the topic comes back goes on where it was, where it is another one, anew."""
+    """A query that accepts losses goes on after one report; if the topic comes back it goes on where it was; a new topic begins anew."""
     partition = Partition("b", 0)
     said = Said({"a": Topic("1", (0,)), "b": Topic("2", (0,))}, {Partition("a", 0): 5, partition: 9})
     given = options(SERVERS, subscribe="a,b", failOnDataLoss="false")
@@ -224,7 +224,7 @@ def test_topic_that_is_gone_stays_known(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_topic_made_anew_while_all_that_is_available_is_taken() -> None:
-    """What was available of the old topic says nothing of the new one, which the next run reads from its first record to its last."""
+    """The old topic's available records say nothing about the new topic, which the next run reads from first record to last."""
     said = Said({"a": Topic("1", (0,))}, {Partition("a", 0): 9})
     given = options(SERVERS, subscribe="a", failOnDataLoss="false", maxOffsetsPerTrigger="5")
     planner = TopicPlanner(given, said)
@@ -240,7 +240,7 @@ def test_topic_made_anew_while_all_that_is_available_is_taken() -> None:
 
 
 def test_epochs_of_leaders_are_those_of_what_was_planned() -> None:
-    """A range knows the epoch of its plan, and of the plan before where the leader has changed since; what stood still stays as old."""
+    """A range has its plan's epoch, and the earlier plan's if the leader changed since; a partition without new records keeps its epoch."""
     a, b = Partition("a", 0), Partition("a", 1)
     said = Said({"a": Topic("1", (0, 1))}, {a: 5, b: 7})
     planner = TopicPlanner(options(SERVERS, subscribe="a"), said)
@@ -269,7 +269,7 @@ def test_epochs_of_leaders_are_those_of_what_was_planned() -> None:
 
 
 def test_how_far_behind_partitions_are_is_bounded() -> None:
-    """An offset counts what was planned and what was not, and has the latter of the hundred partitions that have most of it."""
+    """An offset counts the planned and the unplanned records, and lists the latter for the hundred partitions that have most of them."""
     last = {Partition("a", number): number for number in range(300)}
     planner = TopicPlanner(
         options(SERVERS, subscribe="a", maxOffsetsPerTrigger="1000"), Said({"a": Topic("1", tuple(range(300)))}, last)
@@ -288,7 +288,7 @@ def test_how_far_behind_partitions_are_is_bounded() -> None:
 
 
 def test_offset_that_is_none_is_told() -> None:
-    """A checkpoint with anything else in place of an offset is damage, never a new beginning; a later version is not guessed at."""
+    """Anything else in place of an offset in a checkpoint is damage, never a new beginning; a later version is not interpreted."""
     offsets: tuple[dict[str, Any], ...] = (
         {"a": 5},
         {"a": {"x": 1}},
@@ -303,7 +303,7 @@ def test_offset_that_is_none_is_told() -> None:
 
 
 def test_options_that_lose_records_are_refused() -> None:
-    """What would reset, skip or commit on its own is refused with what is here instead; so are two selections, none, and no brokers."""
+    """Options that would reset, skip or commit are refused, with the alternative; so are two selections, no selection, and no brokers."""
     good = {"subscribe": "a", "kafka.bootstrap.servers": SERVERS}
     for given_options, message in (
         (good | {"kafka.auto.offset.reset": "latest"}, "never skipped"),
@@ -363,7 +363,7 @@ def test_options_that_lose_records_are_refused() -> None:
 
 
 def test_what_clients_of_java_have() -> None:
-    """Kerberos, which is what the mechanism is unless it is said, and regular expressions of Java are told with what is meant here."""
+    """Kerberos, which is the default mechanism, and Java's regular expressions are refused, with what works here instead."""
     for more in ({}, {"sasl.mechanism": "GSSAPI"}):
         with pytest.raises(OptionError, match=r"kafka\.sasl\.mechanism is GSSAPI.*PLAIN, SCRAM-SHA-256"):
             client.consumer({"bootstrap.servers": SERVERS, "security.protocol": "SASL_PLAINTEXT"} | more, print)
@@ -373,7 +373,7 @@ def test_what_clients_of_java_have() -> None:
 
 
 def test_offsets_of_few_of_many_partitions() -> None:
-    """Of hundreds of partitions that `startingOffsets` leave out the first are named, and how many more there are."""
+    """If `startingOffsets` leave out hundreds of partitions, the error names the first ones and counts the rest."""
     said = Said({"a": Topic("1", tuple(range(500)))}, {Partition("a", number): 0 for number in range(500)})
     planner = TopicPlanner(options(SERVERS, subscribe="a", startingOffsets='{"a": {"0": 0}}'), said)
     with pytest.raises(OptionError, match="mend a-1, .*, a-10, and 489 more$"):
@@ -381,14 +381,14 @@ def test_offsets_of_few_of_many_partitions() -> None:
 
 
 def test_words_of_the_client_count_in_any_case() -> None:
-    """The client takes `READ_UNCOMMITTED` as it takes the small letters, and so the plan does: both read to the same end."""
+    """The client accepts `READ_UNCOMMITTED` in any case, and so does the plan: both read to the same end."""
     for word, uncommitted in (("READ_UNCOMMITTED", True), ("read_uncommitted", True), ("Read_Committed", False)):
         cluster = Cluster(options(SERVERS, subscribe="a", **{"kafka.isolation.level": word}))
         assert cluster.reads_uncommitted is uncommitted
 
 
 def test_secret_is_looked_up_where_it_is_needed(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """A password is refused where it is written out; by reference it is in no pickle and no error, and is read anew by who connects."""
+    """A literal password is refused; a reference is resolved anew for each connection, and the password is in no pickle and no error."""
     monkeypatch.setenv("KAFKA_PASSWORD", "Hush-1")
     key = tmp_path / "key.pem"
     key.write_text("Hush-2\n")
@@ -409,13 +409,13 @@ def test_secret_is_looked_up_where_it_is_needed(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_nobody_listens() -> None:
-    """Where no broker is, the first question ends when its time is up, and says whom it has asked."""
+    """Where there is no broker, the first request ends at its time limit, and the error names the address."""
     with pytest.raises(BrokerAway, match=r"no answer from 127\.0\.0\.1:1"):
         Stream(SERVERS, subscribe="a", timeout="1s").initial()
 
 
 def test_library_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without confluent-kafka it is said what to install, and where."""
+    """Without confluent-kafka the error says what to install, and where."""
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     with pytest.raises(DependencyError, match=r"pip install 'penstock\[kafka\]'"):
         Stream(SERVERS, subscribe="a").initial()

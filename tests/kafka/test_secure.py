@@ -1,4 +1,4 @@
-"""A broker that wants TLS and passwords: who has them reads, and who has others is told so at once."""
+"""A broker that requires TLS and passwords: a client with the right ones reads, and any other gets an error at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUICKLY_SECONDS = 20
 
 
 def certificate(directory: Path, name: str) -> tuple[Path, Path]:
-    """Return a key store with a key of this machine, and its certificate as PEM, which is its own authority."""
+    """Return a key store with a key of this machine, and its self-signed certificate as PEM."""
     tool = shutil.which("keytool") or str(Path(java()).parent / "keytool")
     store, pem = directory / f"{name}.p12", directory / f"{name}.pem"
     common = ["-storetype", "PKCS12", "-keystore", str(store), "-storepass", "secret", "-alias", "key"]
@@ -44,7 +44,7 @@ def certificate(directory: Path, name: str) -> tuple[Path, Path]:
 
 
 def test_broker_that_wants_tls_and_passwords(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the authority and the password records are read; a wrong password, and a wrong authority, are a `BrokerError`, quickly."""
+    """With the right authority and password, records are read; a wrong password or authority quickly raises `BrokerError`."""
     try:
         (store, pem), (_, other) = certificate(tmp_path, "broker"), certificate(tmp_path, "other")
         (tmp_path / "kafka").mkdir()

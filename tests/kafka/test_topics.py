@@ -1,4 +1,4 @@
-"""Topics on a real broker, without Spark: what a stream of them reads, and what it says when it cannot."""
+"""Topics on a real broker, without Spark: what a stream of them reads, and its errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def test_a_quarter_of_the_transactions_aborts(kafka: Kafka) -> None:
-    """Every committed record comes once, in batches of every size, in pieces, and as an independent consumer reads it; no other does."""
+    """Every committed record comes once, in batches of every size, in pieces, as to an independent consumer; no other record comes."""
     topic = kafka.topic(partitions=3)
     producer = kafka.producer(topic)
     chance = random.Random(1)  # noqa: S311 - sizes and places of records
@@ -74,7 +74,7 @@ def test_a_quarter_of_the_transactions_aborts(kafka: Kafka) -> None:
 
 
 def test_an_open_transaction_is_waited_for(kafka: Kafka) -> None:
-    """A batch ends in front of the first record that is not decided, and so does nothing of it come, nor what is behind it, until it is."""
+    """A batch ends before the first undecided record: no record of an open transaction comes, or after it, until it is decided."""
     topic = kafka.topic()
     stream = Stream(kafka, subscribe=topic)
     begin = stream.initial()
@@ -95,7 +95,7 @@ def test_an_open_transaction_is_waited_for(kafka: Kafka) -> None:
 
 
 def test_an_offset_in_an_open_transaction_is_waited_for(kafka: Kafka) -> None:
-    """Where Spark's connector, which reads open transactions, has left off: nothing is lost, nor read twice, when it is decided."""
+    """Spark's connector, which reads open transactions, left its offset inside one: once it is decided, nothing is lost or read twice."""
     topic = kafka.topic()
     producer = kafka.producer(topic)
     producer.begin_transaction()
@@ -116,7 +116,7 @@ def test_an_offset_in_an_open_transaction_is_waited_for(kafka: Kafka) -> None:
 
 @follows("PST-906")
 def test_a_transaction_that_stays_open_over_a_batch(kafka: Kafka) -> None:
-    """A batch is repeated whose end lies in a transaction that is longer open than `timeout`: told as that; ended, it is read."""
+    """A repeated batch ends in a transaction that stays open for longer than `timeout`: the error says so; once ended, it is read."""
     topic = kafka.topic()
     kafka.send(topic, b"before")
     producer = kafka.producer(topic)
@@ -134,7 +134,7 @@ def test_a_transaction_that_stays_open_over_a_batch(kafka: Kafka) -> None:
 
 
 def test_a_query_that_rests_says_what_keeps_records_back(kafka: Kafka, caplog: pytest.LogCaptureFixture) -> None:
-    """A transaction that hangs is told after a minute without anything new, and again each ten; a quiet topic never."""
+    """A hanging transaction is reported after a minute without new records, and again every ten minutes; a quiet topic never is."""
     topic = kafka.topic()
     kafka.send(topic, b"before")
     stream = Stream(kafka, subscribe=topic)
@@ -168,7 +168,7 @@ def test_a_query_that_rests_says_what_keeps_records_back(kafka: Kafka, caplog: p
 
 
 def test_columns_are_those_of_sparks_connector(kafka: Kafka) -> None:
-    """Keys, values, headers, nulls and empty ones, times and their kinds, all with the types of Spark's connector."""
+    """Keys, values, headers, null and empty ones, times and their kinds, all have the types of Spark's connector."""
     topic = kafka.topic(partitions=2, settings={"retention.ms": "-1"})
     logged = kafka.topic(settings={"message.timestamp.type": "LogAppendTime"})
     producer = kafka.producer()
@@ -192,7 +192,7 @@ def test_columns_are_those_of_sparks_connector(kafka: Kafka) -> None:
 
 
 def test_what_no_column_can_hold(kafka: Kafka) -> None:
-    """A time in nanoseconds, and a header whose name is no text, are told with their offset; or null, where a loss is no failure."""
+    """A time in nanoseconds, and a header whose name is not text, are errors with their offset, or null where a loss is not a failure."""
     any_time = {f"message.timestamp.{side}.max.ms": str((1 << 63) - 1) for side in ("before", "after")}
     topic, headed = (kafka.topic(settings={**any_time, "retention.ms": "-1"}) for _ in range(2))
     producer = kafka.producer()
@@ -223,14 +223,14 @@ def test_what_no_column_can_hold(kafka: Kafka) -> None:
 
 
 def test_topics_that_begin_with_two_lines(kafka: Kafka) -> None:
-    """A pattern takes topics that users and their tools name as brokers name their own; those of brokers it does not."""
+    """A pattern matches topics that users named like a broker's internal topic, but not the brokers' internal topics."""
     topic = kafka.topic("__debezium-heartbeat.shop")
-    kafka.producer(topic).begin_transaction()  # now the brokers have a topic of their own, __transaction_state
+    kafka.producer(topic).begin_transaction()  # now the brokers have an internal topic, __transaction_state
     assert plain(Stream(kafka, subscribePattern="__.*").initial()) == {topic: {"0": 0}}
 
 
 def test_where_a_query_begins(kafka: Kafka) -> None:
-    """`earliest`, `latest`, single offsets with their two words, one pasted from a checkpoint; a partition too few or too many is named."""
+    """`earliest`, `latest`, single offsets with the two words, one pasted from a checkpoint; a missing or extra partition is named."""
     topic = kafka.topic(partitions=2)
     kafka.send(topic, b"a", b"b", b"c")
     kafka.send(topic, b"d", partition=1)
@@ -263,7 +263,7 @@ def test_where_a_query_begins(kafka: Kafka) -> None:
 
 
 def test_where_a_query_begins_by_time(kafka: Kafka) -> None:
-    """With the first record of a time or later, of all partitions or of each; of one that has none it is told, or what comes next."""
+    """Starts with the first record at a time or later, of all partitions or of each; without one it is an error, or the next record."""
     topic = kafka.topic(partitions=2, settings={"retention.ms": "-1"})
     producer = kafka.producer()
     for partition, times in ((0, (1000, 2000, 1500, 3000)), (1, (1000,))):
@@ -294,7 +294,7 @@ def test_where_a_query_begins_by_time(kafka: Kafka) -> None:
 
 
 def test_an_offset_of_sparks_connector_is_gone_on_with(kafka: Kafka) -> None:
-    """What Spark's own connector has written says where to go on; from then on the topic is known by its id."""
+    """An offset that Spark's own connector wrote says where to go on; from then on the topic is known by its id."""
     topic = kafka.topic()
     kafka.send(topic, b"a", b"b")
     stream = Stream(kafka, subscribe=topic)
@@ -305,7 +305,7 @@ def test_an_offset_of_sparks_connector_is_gone_on_with(kafka: Kafka) -> None:
 
 
 def test_partitions_that_come(kafka: Kafka) -> None:
-    """A partition that a topic is given begins with its first record, and so does a topic that comes to match."""
+    """A new partition of a topic begins with its first record, and so does a new topic that matches."""
     topic = kafka.topic()
     stream = Stream(kafka, subscribePattern=f"{topic}.*", startingOffsets="latest")
     start = stream.initial()
@@ -323,7 +323,7 @@ def test_partitions_that_come(kafka: Kafka) -> None:
 
 @follows("PST-904")
 def test_retention_overtakes(kafka: Kafka) -> None:
-    """Records that are gone fail the plan and the task that were to read them; who accepts it goes on behind them, told how many."""
+    """Deleted records fail the plan and the task that would read them; a query that accepts losses goes on after them, and counts them."""
     topic = kafka.topic()
     stream, lossy = (Stream(kafka, subscribe=topic, failOnDataLoss=word) for word in ("true", "false"))
     start = stream.initial()
@@ -346,7 +346,7 @@ def test_retention_overtakes(kafka: Kafka) -> None:
 
 @follows("PST-903")
 def test_topic_made_anew(kafka: Kafka) -> None:
-    """A topic with the name and the length of the one before is refused in plan and task; a new checkpoint, or accepting it, reads it."""
+    """A new topic with the name and length of the old one is refused in plan and task; a new checkpoint, or accepting losses, reads it."""
     topic = kafka.topic()
     stream = Stream(kafka, subscribe=topic)
     kafka.send(topic, b"a", b"b")
@@ -368,7 +368,7 @@ def test_topic_made_anew(kafka: Kafka) -> None:
 
 @pytest.mark.parametrize("accepts", [False, True], ids=["fails", "goes-on"])
 def test_topic_deleted_with_a_range_half_read(kafka: Kafka, monkeypatch: pytest.MonkeyPatch, accepts: bool) -> None:
-    """A task whose topic goes is told so, and not that brokers do not answer; who accepts losses has what was there."""
+    """A task whose topic is deleted says so, and not that brokers do not answer; a task that accepts losses returns what was there."""
     monkeypatch.setattr(module, "_BATCH_ROWS", 10)
     topic = kafka.topic()
     apart: dict[str, Any] = {"batch.num.messages": 1}
@@ -391,7 +391,7 @@ def test_topic_deleted_with_a_range_half_read(kafka: Kafka, monkeypatch: pytest.
 
 
 def test_topic_deleted_behind_the_last_record(kafka: Kafka) -> None:
-    """A task that has all of its range, and finds no topic to compare it with, fails by that name; who accepts losses has the range."""
+    """A task that has its whole range fails if the topic is gone and cannot be compared; a task that accepts losses returns the range."""
     topic = kafka.topic()
     kafka.send(topic, b"0", b"1")
     stream, accepts = (Stream(kafka, subscribe=topic, failOnDataLoss=word) for word in ("true", "false"))
@@ -407,7 +407,7 @@ def test_topic_deleted_behind_the_last_record(kafka: Kafka) -> None:
 
 @pytest.mark.soak
 def test_topic_made_anew_by_a_broker_that_was_started_again(kafka: Kafka) -> None:
-    """The epochs of a topic's leaders begin anew with it, which a client takes for old news: the next range is read, and not waited for."""
+    """A new topic's epochs begin anew, and a client takes them for outdated: the next range is read all the same, without a wait."""
     topic = kafka.topic()
     kafka.send(topic, b"a")
     kafka.kill()
@@ -424,7 +424,7 @@ def test_topic_made_anew_by_a_broker_that_was_started_again(kafka: Kafka) -> Non
 
 @follows("PST-902")
 def test_topic_that_is_not_there(kafka: Kafka) -> None:
-    """A name that is wrong is told at once; one that was deleted when it is next; made, or taken out, the query goes on."""
+    """A wrong name is an error at once, a deleted topic when it is next; once the topic is made, or left out, the query goes on."""
     topic, other = kafka.topic(), kafka.topic()
     with pytest.raises(TopicNotThere, match=f"'{topic}-b' is not there"):
         Stream(kafka, subscribe=f"{topic},{topic}-b").initial()
@@ -444,10 +444,10 @@ def test_topic_that_is_not_there(kafka: Kafka) -> None:
     assert plain(end).keys() == {topic}
 
 
-@pytest.mark.soak  # it takes a quarter of a minute; `test_plan.py` has a broker that is not there
+@pytest.mark.soak  # it takes a quarter of a minute; `test_plan.py` tests a missing broker
 @follows("PST-901")
 def test_broker_that_dies(kafka: Kafka) -> None:
-    """A plan and a task without a broker fail when their time is up, by name; with one that comes back meanwhile they go on."""
+    """A plan and a task without a broker fail at their time limit, by name; if the broker comes back meanwhile they go on."""
     topic = kafka.topic()
     kafka.send(topic, *(b"%d" % number for number in range(100)))
     stream, patient = Stream(kafka, subscribe=topic, timeout="2s"), Stream(kafka, subscribe=topic)
@@ -469,7 +469,7 @@ def test_broker_that_dies(kafka: Kafka) -> None:
 
 @pytest.mark.parametrize("again", [1, pytest.param(5, marks=pytest.mark.soak)])
 def test_broker_dies_with_questions_unanswered(kafka: Kafka, again: int) -> None:
-    """Whatever a plan has asked of a broker that dies, it is asked again: there is no answer yet, and none such as "no such record"."""
+    """Whatever a plan asked of a broker that dies, it asks again: no answer is not the same as an answer such as "no such record"."""
     topic = kafka.topic(partitions=2)
     kafka.send(topic, b"0", b"1")
     zero, one = Partition(topic, 0), Partition(topic, 1)
@@ -498,7 +498,7 @@ def test_broker_dies_with_questions_unanswered(kafka: Kafka, again: int) -> None
 
 @pytest.mark.soak
 def test_broker_dies_with_a_range_half_read(kafka: Kafka) -> None:
-    """A task that had read a part of its range has the rest, each record once; a leader that comes back with all of them is the same."""
+    """A task that has read a part of its range gets the rest, each record once; a leader that returns with all records is the same."""
     topic = kafka.topic()
     kafka.send(topic, *(b"%d" % number + bytes(900_000) for number in range(12)))
     stream = Stream(kafka, subscribe=topic, **{"kafka.queued.max.messages.kbytes": "1000"})
@@ -518,9 +518,9 @@ def test_broker_dies_with_a_range_half_read(kafka: Kafka) -> None:
 
 @pytest.mark.soak
 def test_leader_that_has_not_got_all_records(kafka: Kafka) -> None:
-    """Others come to stand where records stood: a replay, what is next, and a range in which nobody sees anything fail by name.
+    """Other records stand at the offsets of lost ones: a replay, the next batch, and a range in which nobody sees a record fail by name.
 
-    Who accepts it, or begins in front of the cut, reads what is there.
+    A query that accepts losses, or begins before the cut, reads what is there.
     """
     topic, hidden = kafka.topic(), kafka.topic()
     for name in (topic, hidden):
@@ -556,7 +556,7 @@ def test_leader_that_has_not_got_all_records(kafka: Kafka) -> None:
 
 
 def test_who_takes_the_rows_may_take_time(kafka: Kafka) -> None:
-    """A sink that holds rows back for longer than `timeout` is no broker that gives none."""
+    """A sink that takes rows slowly, for longer than `timeout`, is not taken for a silent broker."""
     topic = kafka.topic()
     kafka.send(topic, *(b"%d" % number + bytes(900_000) for number in range(12)))
     stream = Stream(kafka, subscribe=topic, timeout="60s", **{"kafka.queued.max.messages.kbytes": "1000"})
@@ -571,7 +571,7 @@ def test_who_takes_the_rows_may_take_time(kafka: Kafka) -> None:
 
 
 def test_compaction_leaves_gaps(kafka: Kafka) -> None:
-    """What compaction took is no loss: the newest record of each key is there, and the range ends though its last offsets are gone."""
+    """Records that compaction removed are no loss: each key's newest record is there, and the range ends without its last offsets."""
     topic = kafka.topic(
         settings={
             "cleanup.policy": "compact",
@@ -603,7 +603,7 @@ def test_compaction_leaves_gaps(kafka: Kafka) -> None:
 
 @follows("PST-900")
 def test_broker_that_refuses(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A login that a broker does not take fails at once with its words, plan and task, without the password; mended, the query reads."""
+    """A login that a broker refuses fails at once, in plan and task, with its words but no password; once fixed, the query reads."""
     monkeypatch.setenv("KAFKA_PASSWORD", "Hush-1")
     topic = kafka.topic()
     kafka.send(topic, b"a")
@@ -630,7 +630,7 @@ def test_broker_that_refuses(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_topic_deleted_under_a_query_that_accepts_losses(kafka: Kafka) -> None:
-    """It goes on without it as long as that is gone, and reads the one that comes in its place; the others lose nothing meanwhile."""
+    """The query goes on while the topic is gone, and reads its successor; the other topics lose nothing meanwhile."""
     kept, gone = kafka.topic(), kafka.topic(partitions=2)
     stream = Stream(kafka, subscribe=f"{kept},{gone}", failOnDataLoss="false")
     kafka.send(kept, b"a")

@@ -1,4 +1,4 @@
-"""Values of records as rows, without a broker: what a block of them gives is what each gives alone, whatever lies beside it."""
+"""Values of records as rows, without a broker: a value in a block gives what it gives alone, whatever its neighbours are."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Answer = tuple[list[dict[str, Any]], list[int], dict[int, str]]
 
 
 def records(values: Sequence[bytes | None]) -> pa.RecordBatch:
-    """Return records with these values, at offsets that are their numbers."""
+    """Return records with these values; a record's offset is its number."""
     return pa.RecordBatch.from_arrays(
         [pa.array(values, pa.binary()), pa.array(range(len(values)), pa.int64())], names=["value", "offset"]
     )
 
 
 def parsed(fmt: ReadFormat, values: Sequence[bytes | None], account: Account | None = None) -> Answer:
-    """Return rows, the records that they are of, and by offset what is set aside."""
+    """Return the rows, the records that they come from, and the records set aside, by offset."""
     aside = Aside()
     answer = ValueReader(fmt, ALL, account or Account(), aside).rows(records(values), PLACE)
     lines = [line for batch in aside.handed_on() for line in batch.to_pylist()]
@@ -54,7 +54,7 @@ def form(name: str) -> ReadFormat:
 
 @cache
 def alone(name: str, value: bytes | None) -> Answer:
-    """Return what a value gives by itself."""
+    """Return the rows of a value that comes alone."""
     return parsed(form(name), [value])
 
 
@@ -73,7 +73,7 @@ CSV = [
 @settings(max_examples=30)
 @given(data=st.data())
 def test_neighbours_change_nothing(name: str, kinds: list[bytes | None], data: st.DataObject) -> None:
-    """Values that run on into the next one, that hold two records or none, are told from their neighbours: as if each had come alone."""
+    """Values that run on into the next one, or hold two records or none, give the same as if each had come alone."""
     values = data.draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=12))
     rows, places, bad = parsed(form(name), values)
     assert sorted([*places, *bad]) == list(range(len(values))), "each record is a row, or set aside, once"
@@ -84,7 +84,7 @@ def test_neighbours_change_nothing(name: str, kinds: list[bytes | None], data: s
 
 
 def test_what_other_makers_write() -> None:
-    """Objects of `json`, pretty or not, and rows of `csv`, with every kind of quote, come back as they were given."""
+    """Objects of `json`, pretty-printed or not, and rows of `csv`, with every kind of quoting, come back as they were given."""
     chance = random.Random(5)  # noqa: S311 - test data
     rows = [{"id": n, "name": "".join(chance.choices('ab",\n\r é', k=chance.randrange(8)))} for n in range(500)]
     values = [json.dumps(row, indent=chance.choice([None, 2])).encode() for row in rows]
@@ -98,7 +98,7 @@ def test_what_other_makers_write() -> None:
 
 
 def test_text_and_bytes_pass() -> None:
-    """A value is one row whatever it holds; what is no text is set aside, or replaced, and bytes are bytes."""
+    """A value is one row whatever it holds; invalid text is set aside or replaced, and bytes stay bytes."""
     values = [b"a\nb", b"", None, b"\xff", b"z"]
     text = ReadFormat("text", TEXT)
     rows, places, bad = parsed(text, values)
@@ -110,7 +110,7 @@ def test_text_and_bytes_pass() -> None:
 
 
 def test_tombstones_are_rows() -> None:
-    """A record without a value is a row of nulls, in its place; where a column takes none, or has to be there, it is bad."""
+    """A record without a value is a row of nulls at its place; if a column is not nullable, or is required, the record is bad."""
     values = [b'{"id":1}', None, b'{"id":2}']
     assert parsed(form("json"), values)[0] == [
         {"id": 1, "name": None},
@@ -123,7 +123,7 @@ def test_tombstones_are_rows() -> None:
 
 
 def test_the_first_bad_record_is_named() -> None:
-    """Unless it is set aside a bad record ends it, by its partition and offset; the advice is what to set."""
+    """A bad record that is not set aside ends the read; the error has its partition and offset, and advises the option."""
     for name, values, offset in (
         ("json", [b'{"id":1}', b"{bad", b"{worse"], 1),
         ("csv", [b"1,x", b"2,y", b'3,"open', b"4,z"], 2),
@@ -136,7 +136,7 @@ def test_the_first_bad_record_is_named() -> None:
 
 
 def test_names_are_counted_once() -> None:
-    """A block that has to be decoded again in halves has its unknown names counted as often as they are there."""
+    """If a block must be decoded again in halves, its unknown names are still counted only as often as they occur."""
     account = Account()
     parsed(form("json"), [b'{"id":1,"nme":2}', b" ", b'{"id":1,"nme":2}', b'{"id":3,"nme":"x"}'], account)
     assert account.unknown == {"nme": 3}

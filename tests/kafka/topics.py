@@ -1,4 +1,4 @@
-"""How tests drive the source of topics without Spark: options, a planner as a driver has it, and what its ranges hold."""
+"""Helpers that drive the source of topics without Spark: options, a planner as a driver has it, and the contents of its ranges."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Offset = dict[str, Any]
 
 
 def options(kafka: Kafka | str, **given: str | None) -> Options:
-    """Return the options of a stream, which begins with the first records unless that is said; `None` is an option that is not given."""
+    """Return the options of a stream, which begins with the first records by default; `None` leaves an option out."""
     servers = kafka if isinstance(kafka, str) else kafka.servers
     given.setdefault("startingOffsets", "earliest")
     written = {name: value for name, value in given.items() if value is not None}

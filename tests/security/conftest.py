@@ -1,4 +1,4 @@
-"""A clock that stands still, an output directory, and one beside it that nothing may touch."""
+"""A clock that stands still, an output directory, and a directory next to it that nothing may touch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def output(tmp_path: Path) -> Iterator[Output]:
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
-    """Return a directory with one file, which stands for all that is not ours to read or write."""
+    """Return a directory with one file, which stands for everything that we must not read or write."""
     directory = tmp_path / "elsewhere"
     directory.mkdir()
     (directory / "secret.txt").write_text("secret\n")

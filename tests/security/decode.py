@@ -1,7 +1,7 @@
-"""Reads files that a stranger may have made, in a process of its own, so that one that ends the process is seen.
+"""Reads files that an attacker may have made, in a separate process, so that a file that kills the process is noticed.
 
-`outcomes` runs this file: for each file of a directory it prints the file's name before it is read, and then what came of
-it: the rows that were read, or the error.
+`outcomes` runs this file: for each file of a directory it prints the file's name before it is read, and then the
+result: the number of rows, or the error.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ TYPES = {
 def outcomes(
     directory: Path, form: str, columns: dict[str, str], *, memory_bytes: int = MEMORY_BYTES
 ) -> dict[str, str]:
-    """Return, by the name of each file of the directory, `rows: n` or the error; fails if the process dies.
+    """Return, for each file name of the directory, `rows: n` or the error; fail if the process dies.
 
-    `columns` are names of `TYPES` by column; the process has `memory_bytes` of address space and no more.
+    `columns` maps columns to names of `TYPES`; the process has at most `memory_bytes` of address space.
     """
     command = [sys.executable, __file__, str(directory), form, json.dumps(columns), str(memory_bytes)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)

@@ -1,4 +1,4 @@
-"""Files that are made to break their reader: each is read, or refused with a typed error, in bounded memory."""
+"""Files made to break their reader: each is read, or refused with a typed error, in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("a", pa.int64()), ("s", pa.string()), *((n, TYPES[n]) for n
 
 
 def put(directory: Path, **files: bytes) -> Path:
-    """Write the files into a directory of their own."""
+    """Write the files into a new directory."""
     directory.mkdir()
     for name, data in files.items():
         (directory / name.replace("__", ".")).write_bytes(data)
@@ -41,7 +41,7 @@ NESTED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", effort(["string", "struct"], ["long", "string", "list", "struct", "map"]))
 def test_deep_nesting_is_a_bad_record(tmp_path: Path, kind: str) -> None:
-    """JSON nested 100,000 deep is refused whatever the column is, and does not use up the stack."""
+    """JSON nested 100,000 deep is refused whatever the column is, and does not exhaust the stack."""
     found = outcomes(put(tmp_path / "in", **NESTED), "json", {"a": kind})
     assert [said for said in found.values() if not said.startswith("[PST-201]")] == []
 
@@ -49,14 +49,14 @@ def test_deep_nesting_is_a_bad_record(tmp_path: Path, kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", effort(["long", "decimal"], ["long", "double", "decimal"]))
 def test_numbers_of_a_million_digits_are_bad_records(tmp_path: Path, kind: str) -> None:
-    """A number without end is refused, as a number and in a string; it does not become another number."""
+    """A number with a million digits is refused, also in a string; it does not become another number."""
     ones = b"1" * MILLION
     files = {
         "bare": b'{"a":' + ones + b"}\n",
         "exponent": b'{"a":1e' + ones + b"}\n",
         "minus": b'{"a":-' + ones + b"}\n",
     }
-    if kind != "double":  # a string of digits is a double, and an infinite one
+    if kind != "double":  # a string of digits is a valid double: infinity
         files["quoted"] = b'{"a":"' + ones + b'"}\n'
     found = outcomes(put(tmp_path / "in", **files), "json", {"a": kind})
     assert [said for said in found.values() if not said.startswith("[PST-201]")] == []
@@ -64,7 +64,7 @@ def test_numbers_of_a_million_digits_are_bad_records(tmp_path: Path, kind: str) 
 
 @pytest.mark.slow
 def test_wide_records_are_read_or_refused(tmp_path: Path) -> None:
-    """A million fields, quotes or blank lines, and a fifth as many keys, are read in their turn; what is no record is refused."""
+    """A million fields, quotes or blank lines, and a fifth as many keys, are read; what is not a record is refused."""
     keys = b"{" + b",".join(b'"k%d":1' % i for i in range(effort(MILLION // 5, MILLION))) + b',"a":7}\n'
     assert outcomes(put(tmp_path / "json", keys=keys, blank=b"\n" * MILLION), "json", {"a": "long"}) == {
         "keys": "rows: 1",
@@ -84,7 +84,7 @@ def test_wide_records_are_read_or_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", effort(["json"], ["text", "json"]))
 def test_a_record_without_end_is_refused_in_bounded_memory(tmp_path: Path, form: str) -> None:
-    """Ten gigabytes without a line break are refused at the first one of them, with the place and the limit."""
+    """Ten gigabytes without a line break are refused at the first gigabyte, with the place and the limit."""
     (tmp_path / "in").mkdir()
     with open(tmp_path / "in" / "endless", "wb") as file:
         file.truncate(10 << 30)
@@ -94,12 +94,12 @@ def test_a_record_without_end_is_refused_in_bounded_memory(tmp_path: Path, form:
 
 @pytest.mark.slow
 def test_compressed_bombs_are_bad_files(tmp_path: Path) -> None:
-    """What unpacks without end is refused; packed twice it is only what is inside, and 100,000 empty members are nothing."""
+    """A file that unpacks without end is refused; one packed twice gives only its inner file, and 100,000 empty members give nothing."""
     zeros = bytes(64 << 20)
     once = {"gz": gzip.compress(zeros), "zst": zstandard.compress(zeros), "bz2": bz2.compress(zeros)}
     empty = {"gz": gzip.compress(b""), "zst": zstandard.compress(b""), "bz2": bz2.compress(b"")}
-    window = b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00"  # a Zstandard frame that asks for a window of two terabytes
-    skipped = b"\x50\x2a\x4d\x18\xff\xff\xff\xff" + bytes(100)  # one to be skipped, of four gigabytes
+    window = b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00"  # a Zstandard frame that requests a window of two terabytes
+    skipped = b"\x50\x2a\x4d\x18\xff\xff\xff\xff" + bytes(100)  # a skippable frame of four gigabytes
     bombs = {f"many__{name}": data * 50 for name, data in once.items()} | {
         "window__zst": window,
         "skipped__zst": skipped,
@@ -133,7 +133,7 @@ def parquet_files() -> list[bytes]:
 
 
 def damaged(data: bytes, draw: random.Random) -> bytes:
-    """Return a file with some bytes changed: anywhere or in its footer, a piece lost, a piece replaced."""
+    """Return a file with damage: bytes changed anywhere or in its footer, a piece lost, or a piece replaced."""
     changed = bytearray(data)
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     how = draw.randrange(4)
@@ -151,7 +151,7 @@ def damaged(data: bytes, draw: random.Random) -> bytes:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(effort(1, 3)))
 def test_damaged_parquet_files_are_refused_or_whole(tmp_path: Path, seed: int) -> None:
-    """Hundreds of damaged files: each is a `BadFile` or has all its rows; none ends the process, none loses rows in silence."""
+    """Hundreds of damaged files: each is a `BadFile` or has all its rows; none kills the process, none loses rows silently."""
     draw = random.Random(seed)  # noqa: S311 - the same files in every run
     seeds = parquet_files()
     files = {f"{number:04}": damaged(draw.choice(seeds), draw) for number in range(effort(300, 1_000))}
@@ -164,7 +164,7 @@ def test_damaged_parquet_files_are_refused_or_whole(tmp_path: Path, seed: int) -
 
 @pytest.mark.slow
 def test_parquet_value_repeated_without_end(tmp_path: Path) -> None:
-    """421 bytes that stand for 64 GiB of text, a long value repeated by its dictionary, are refused when memory ends."""
+    """421 bytes that stand for 64 GiB of text, a long value that the dictionary repeats, are refused when memory runs out."""
     file = io.BytesIO()
     column = pa.DictionaryArray.from_arrays(pa.array([0] * 65_536, pa.int32()), pa.array(["x" * (1 << 20)]))
     table = pa.table({"s": column})

@@ -1,4 +1,4 @@
-"""Symbolic links, and other things that are no files: in the input, in the output, in place of our own files."""
+"""Symbolic links and other entries that are not files: in the input, in the output, in place of our own files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONG_AGO = 1_000_000_000
 
 
 class Input:
-    """An input directory, and what is planned and read of it."""
+    """An input directory, with what was planned and read from it."""
 
     def __init__(self, path: Path, **options: str) -> None:
         self.path = path
@@ -40,7 +40,7 @@ class Input:
         self.planner = Planner(LocalStorage(), str(path), checked, divisible=lambda _: True)
 
     def put(self, name: str, text: str) -> None:
-        """Write a file that has settled long ago."""
+        """Write a file that settled long ago."""
         file = self.path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
@@ -62,13 +62,13 @@ def source(tmp_path: Path) -> Input:
 def test_links_out_of_the_input_are_reported_and_not_read(
     source: Input, elsewhere: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A link to a file or a directory elsewhere, direct, by another link or by `..`, is not read, and is reported once."""
+    """A link to a file or a directory elsewhere, directly, through another link or through `..`, is not read, and is reported once."""
     os.utime(elsewhere / "secret.txt", (LONG_AGO, LONG_AGO))
     (source.path / "file").symlink_to(elsewhere / "secret.txt")
     (source.path / "folder").symlink_to(elsewhere)
     (source.path / "again").symlink_to(source.path / "file")
     (source.path / "up").symlink_to("../elsewhere/secret.txt")
-    (source.path / "beside").symlink_to(f"{source.path}-other")  # shares the beginning of the name
+    (source.path / "beside").symlink_to(f"{source.path}-other")  # its path begins with the path of the input
     Path(f"{source.path}-other").mkdir()
     with caplog.at_level(logging.WARNING):
         end = source.planner.latest(source.planner.initial())
@@ -80,7 +80,7 @@ def test_links_out_of_the_input_are_reported_and_not_read(
 
 
 def test_links_are_followed_where_that_is_allowed(tmp_path: Path, source: Input, elsewhere: Path) -> None:
-    """followSymlinks=true reads what links lead to, wherever that is."""
+    """followSymlinks=true reads the targets of links, wherever they are."""
     os.utime(elsewhere / "secret.txt", (LONG_AGO, LONG_AGO))
     (source.path / "file").symlink_to(elsewhere / "secret.txt")
     (source.path / "folder").symlink_to(elsewhere)
@@ -92,7 +92,7 @@ def test_links_are_followed_where_that_is_allowed(tmp_path: Path, source: Input,
 
 
 def test_links_within_the_input_are_other_names(source: Input) -> None:
-    """A link to a file inside is one more file; one to a directory that is read anyway is none, whatever its name."""
+    """A link to a file inside is one more file; a link to a directory that is read anyway adds none, whatever its name."""
     source.put("z/b", "deep\n")
     source.put(".hidden/c", "hidden\n")
     (source.path / "link").symlink_to("a")
@@ -104,14 +104,14 @@ def test_links_within_the_input_are_other_names(source: Input) -> None:
 
 
 def test_the_path_itself_may_be_a_link(tmp_path: Path, source: Input, elsewhere: Path) -> None:
-    """A path that is a link is followed, and what lies out of what it leads to is still not read."""
+    """A path that is a link is followed, and files outside of its target are still not read."""
     (source.path / "file").symlink_to(elsewhere / "secret.txt")
     (tmp_path / "current").symlink_to(source.path)
     assert Input(tmp_path / "current").lines() == {"a": ["mine"]}
 
 
 def test_links_that_lead_nowhere_are_no_files(source: Input) -> None:
-    """Loops, dangling links and impossible names stop nothing."""
+    """Loops, dangling links and impossible names do not stop a query."""
     (source.path / "loop").symlink_to("loop")
     (source.path / "one").symlink_to("two")
     (source.path / "two").symlink_to("one")
@@ -122,7 +122,7 @@ def test_links_that_lead_nowhere_are_no_files(source: Input) -> None:
 
 
 def test_pipes_and_sockets_are_no_files(source: Input) -> None:
-    """A named pipe, which would keep its reader waiting for ever, a socket and a device are not read."""
+    """A named pipe, whose reader would wait for ever, a socket and a device are not read."""
     os.mkfifo(source.path / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(os.path.relpath(source.path / "socket"))
@@ -132,11 +132,11 @@ def test_pipes_and_sockets_are_no_files(source: Input) -> None:
 
 @pytest.mark.parametrize("becomes", ["link", "pipe", "directory"])
 def test_planned_file_that_becomes_another_thing_is_refused(source: Input, elsewhere: Path, becomes: str) -> None:
-    """A file that is swapped between plan and reading fails the batch: nothing else is read in its place."""
+    """A file that is swapped between plan and reading fails the batch: nothing is read in its place."""
     splits = source.planner.splits(source.planner.latest(source.planner.initial()))
     (source.path / "a").unlink()
     if becomes == "link":
-        (elsewhere / "secret.txt").write_text("evil\n")  # as long as what was planned
+        (elsewhere / "secret.txt").write_text("evil\n")  # as long as the planned file
         os.utime(elsewhere / "secret.txt", (LONG_AGO, LONG_AGO))
         (source.path / "a").symlink_to(elsewhere / "secret.txt")
     elif becomes == "pipe":
@@ -148,7 +148,7 @@ def test_planned_file_that_becomes_another_thing_is_refused(source: Input, elsew
 
 
 def test_a_link_that_is_there_for_the_opening_alone_is_refused(source: Input, elsewhere: Path) -> None:
-    """Size and time of a file can be chosen to be those of a secret; the link there is swapped back before it is resolved."""
+    """An attacker can give a file the size and time of a secret, and swap a link in only for the moment between open and resolve."""
     splits = source.planner.splits(source.planner.latest(source.planner.initial()))
     file, secret = source.path / "a", elsewhere / "secret.txt"
     secret.write_text("evil\n")
@@ -178,7 +178,7 @@ def test_a_link_that_is_there_for_the_opening_alone_is_refused(source: Input, el
 
 
 def test_a_listing_asks_nothing_more_of_files(source: Input, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that are no links cost one stat each when they are new, and nothing to tell that they are none."""
+    """Files that are not links cost one stat each when they are new, and no further call to see that they are not links."""
     for number in range(100):
         source.put(f"f{number}", "")
     calls: list[str] = []
@@ -201,7 +201,7 @@ def test_a_listing_asks_nothing_more_of_files(source: Input, monkeypatch: pytest
 
 
 def test_nothing_is_published_through_a_link(output: Output, elsewhere: Path) -> None:
-    """A bucket that somebody made a link fails the batch; nothing is written elsewhere; without it the batch is done."""
+    """A bucket that somebody replaced by a link fails the batch; nothing is written elsewhere; without the link the batch is done."""
     output.schema = pa.schema([("value", pa.string()), ("c", pa.string())])
     sink = output.sink(bucketBy="c={c}/below", dropBucketColumns="true", rollBatches="1", fileName="f{seq}")
     output.batch(sink, 0, {0: ["x|0"]})
@@ -215,19 +215,19 @@ def test_nothing_is_published_through_a_link(output: Output, elsewhere: Path) ->
 
 
 def test_a_growing_file_does_not_follow_a_link(output: Output, elsewhere: Path) -> None:
-    """A link in the place of a growing file is refused; what it leads to is neither cut nor appended to."""
+    """A link in place of a growing file is refused; its target is neither cut nor appended to."""
     sink = output.sink(growing="true", fileName="all.log")
     output.root.mkdir()
     (output.root / "all.log").symlink_to(elsewhere / "secret.txt")
     with pytest.raises(PublishConflict, match=r"all\.log"):
         output.batch(sink, 0, {0: ["x"]})
-    with pytest.raises(StorageError, match=r"all\.log"):  # also when the link comes a moment later
+    with pytest.raises(StorageError, match=r"all\.log"):  # also if the link comes a moment later
         sink.storage.extend(f"{output.root}/all.log", 0)
     assert (elsewhere / "secret.txt").read_text() == "secret\n"
 
 
 def test_a_link_to_the_staged_file_is_not_taken_for_the_published_one(tmp_path: Path) -> None:
-    """A link that leads back to what shall be published is a taken name, not a crash between the two names."""
+    """A link that leads back to the staged file is a name that is taken, not a crash between the two names."""
     storage = LocalStorage()
     (tmp_path / "staged").write_text("rows")
     (tmp_path / "target").symlink_to("staged")
@@ -238,7 +238,7 @@ def test_a_link_to_the_staged_file_is_not_taken_for_the_published_one(tmp_path: 
 
 @pytest.mark.parametrize("dangling", [False, True])
 def test_creating_does_not_follow_a_link(tmp_path: Path, elsewhere: Path, dangling: bool) -> None:
-    """A link in the place of a new file or a record is a taken name, whether what it leads to is there or not."""
+    """A link in place of a new file or a record is a name that is taken, whether its target exists or not."""
     target = elsewhere / ("new.txt" if dangling else "secret.txt")
     (tmp_path / "link").symlink_to(target)
     with pytest.raises(AlreadyThere):

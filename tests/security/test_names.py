@@ -1,6 +1,6 @@
-"""Names of directories made of hostile values: inside the output, visible, distinct, and read back as the value.
+"""Directory names made of hostile values: inside the output, visible, distinct, and read back as the value.
 
-They are decoded here as Hive, Spark and Trino do it: what is behind `name=`, with `%` and two hex digits undone.
+They are decoded here as Hive, Spark and Trino do it: the text after `name=`, with `%` and two hex digits decoded.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.samp
 
 
 def buckets(template: str, *columns: pa.Array, zone: str = "UTC") -> dict[str, list[int]]:
-    """Return bucket -> row numbers; the columns are `a`, `b` and so on."""
+    """Return the row numbers of each bucket; the columns are `a`, `b` and so on."""
     names = [chr(ord("a") + i) for i in range(len(columns))]
     batch = pa.RecordBatch.from_arrays([*columns, pa.array(range(len(columns[0])))], names=[*names, "row"])
     made = BucketTemplate.of(template, batch.schema, zone=zone)
@@ -139,7 +139,7 @@ def decoded(bucket: str) -> list[str | None]:
 
 
 def is_safe(bucket: str) -> bool:
-    """Tell whether a bucket is below the output, and every directory of it visible."""
+    """Tell whether a bucket is below the output, and each of its directories visible."""
     parts = bucket.split("/")
     inside = os.path.normpath(f"/out/{bucket}") == f"/out/{bucket}"
     visible = all((part and part[0] not in "._") or part == DEFAULT_PARTITION for part in parts)
@@ -147,7 +147,7 @@ def is_safe(bucket: str) -> bool:
 
 
 def test_hostile_values_stay_apart_and_inside(output: Output) -> None:
-    """On a real disk: each value has a directory of its own, below the output, which says the value; no row is lost."""
+    """On a real disk each value has a separate directory below the output, which decodes to the value; no row is lost."""
     output.schema = pa.schema([("row", pa.string()), ("c", pa.string())])
     sink = output.sink(bucketBy="c={c}", dropBucketColumns="true", fileName="f{seq}")
     rows = pa.RecordBatch.from_arrays(
@@ -164,7 +164,7 @@ def test_hostile_values_stay_apart_and_inside(output: Output) -> None:
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6, unique=True))
 def test_any_values_stay_apart_and_inside(rows: list[tuple[str, str]]) -> None:
-    """Two columns of any text: distinct rows have distinct buckets, which decode to the row; the empty string to null."""
+    """Two columns of any text: distinct rows have distinct buckets, which decode to the row; the empty string decodes to null."""
     try:
         found = buckets("a={a}/b={b}", pa.array([a for a, _ in rows]), pa.array([b for _, b in rows]))
     except TemplateError as error:
@@ -180,7 +180,7 @@ def test_any_values_stay_apart_and_inside(rows: list[tuple[str, str]]) -> None:
 
 @given(st.lists(TEXTS.filter(bool), min_size=1, max_size=6, unique=True))
 def test_any_value_alone_stays_apart_and_inside(values: list[str]) -> None:
-    """Without a name in front, too: `{a}` is one visible directory a value, and says the value."""
+    """Without `name=` as well: `{a}` gives each value one visible directory, which decodes to the value."""
     try:
         found = buckets("{a}", pa.array(values))
     except TemplateError as error:
@@ -193,13 +193,13 @@ def test_any_value_alone_stays_apart_and_inside(values: list[str]) -> None:
 
 
 def test_twins_that_look_alike_are_two(tmp_path: Path) -> None:
-    """What differs in bytes differs on disk: composed and decomposed letters, and case."""
+    """Names that differ in bytes are different on disk: composed and decomposed letters, and case."""
     twins = [unicodedata.normalize(form, "Zürich") for form in ("NFC", "NFD")] + ["zürich"]
     assert len(buckets("{a}", pa.array(twins))) == 3
 
 
 def test_null_is_not_a_text_that_spells_it() -> None:
-    """Null and the text `__HIVE_DEFAULT_PARTITION__` are two values, and stay two."""
+    """Null and the text `__HIVE_DEFAULT_PARTITION__` are two values, and stay distinct."""
     assert buckets("a={a}", pa.array([None, DEFAULT_PARTITION])) == {
         f"a={DEFAULT_PARTITION}": [0],
         "a=%5F_HIVE_DEFAULT_PARTITION__": [1],
@@ -227,7 +227,7 @@ TYPED: list[tuple[pa.DataType, list[Any]]] = [
     ("kind", "values"), TYPED, ids=lambda value: str(value) if isinstance(value, pa.DataType) else ""
 )
 def test_every_type_has_safe_and_distinct_names(kind: pa.DataType, values: list[Any]) -> None:
-    """Whatever type may name a directory: distinct values have distinct, safe buckets, and every row has one."""
+    """For every type that may name a directory, distinct values have distinct, safe buckets, and every row has one."""
     found = buckets("a={a}", pa.array(values, kind))
     assert all(map(is_safe, found))
     assert sorted(found.values()) == [[number] for number in range(len(values))]
@@ -237,23 +237,23 @@ def test_every_type_has_safe_and_distinct_names(kind: pa.DataType, values: list[
 @pytest.mark.parametrize("micros", [253_402_300_800_000_000, (1 << 63) - 1, -62_135_596_800_000_001, -(1 << 63)])
 @pytest.mark.parametrize("template", ["{a}", "dt={a:%Y-%m-%d}", "{a:%H}", "{a:%f}"])
 def test_times_without_a_year_of_four_digits_are_refused(kind: pa.DataType, micros: int, template: str) -> None:
-    """A time that no calendar here can write is an error that names the template, not a crash and not another day."""
+    """A time that this calendar cannot write is an error that names the template, not a crash and not another day."""
     with pytest.raises(TemplateError, match="years 1 to 9999"):
         buckets(template, pa.array([0, micros], kind))
 
 
 @pytest.mark.parametrize("days", [2_932_897, (1 << 31) - 1, -719_163, -(1 << 31)])
 def test_dates_without_a_year_of_four_digits_are_refused(days: int) -> None:
-    """The same of a date."""
+    """The same for a date."""
     with pytest.raises(TemplateError, match="years 1 to 9999"):
         buckets("{a}", pa.array([0, days], pa.int32()).cast(pa.date32()))
 
 
 @pytest.mark.parametrize("value", ["x" * 300, "\xe9" * 150, "\U0001f600" * 300, "/" * 90])
 def test_values_too_long_for_a_name_fail_the_batch_whole(output: Output, value: str) -> None:
-    """A directory's name has 255 bytes, counted as escaped: more is an error that says so.
+    """A directory's name has at most 255 bytes, counted after escaping; the error says so.
 
-    No row of the batch is visible, none is merged into another bucket, and without the value the same batch is done.
+    No row of the batch is visible, none goes into another bucket, and without the value the same batch is done.
     """
     output.schema = pa.schema([("v", pa.string()), ("c", pa.string())])
     sink = output.sink(bucketBy="c={c}", dropBucketColumns="true", rollBatches="1", fileName="f{seq}")
@@ -265,7 +265,7 @@ def test_values_too_long_for_a_name_fail_the_batch_whole(output: Output, value: 
 
 
 def test_values_too_long_for_a_path_fail_before_the_commit() -> None:
-    """Many directories of a legal length are refused together, too: a path that cannot be made must not be committed."""
+    """Many directories of legal lengths are also refused if their path is too long: an impossible path must not be committed."""
     template = "/".join(f"{{{chr(ord('a') + i)}}}" for i in range(20))
     assert len(buckets(template, *[pa.array(["x" * 100])] * 20)) == 1
     with pytest.raises(TemplateError, match="a path of 4019 bytes, at most 2048"):
@@ -276,14 +276,14 @@ def test_values_too_long_for_a_path_fail_before_the_commit() -> None:
     "template", ["../{seq}", "a/{seq}", "{seq}/..", ".{seq}", "_{seq}", "\0{seq}", "{time:%Y/%m}-{seq}"]
 )
 def test_templates_of_file_names_cannot_leave_or_hide(template: str) -> None:
-    """A template that names a file elsewhere, or a hidden one, is refused."""
+    """A template that gives a file elsewhere, or a hidden one, is refused."""
     with pytest.raises(TemplateError, match="fileName"):
         NameTemplate.of(template, zone="UTC", growing=False)
 
 
 @pytest.mark.parametrize("host", ["../../x", "a/b", ".hidden", "a\0b"])
 def test_a_hosts_name_cannot_leave_or_hide(host: str) -> None:
-    """Nor can a machine that is named so."""
+    """The name of this machine cannot do so either."""
     template = NameTemplate.of("{host}{seq}", zone="UTC", growing=False)
     with pytest.raises(TemplateError, match="fileName"):
         template.render(".txt", host=host, seq=1)

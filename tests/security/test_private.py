@@ -1,4 +1,4 @@
-"""Who else on the machine can read, or get in the way of, what is not published."""
+"""Who else on the machine can read unpublished data, or interfere with it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def modes(root: Path) -> dict[str, int]:
 
 
 def test_staged_rows_are_the_owners_and_finished_ones_everybodys(tmp_path: Path, output: Output, umask: int) -> None:
-    """Whatever the umask: state is 0600 in 0700, and all that readers need is as the umask says.
+    """Whatever the umask: state is 0600 in 0700, and everything that readers need follows the umask.
 
-    A new output directory, too: it and its parents were closed to all others once, because the staging directory is.
+    This includes a new output directory: it and its parents were once closed to all others, like the staging directory.
     """
     output.root = tmp_path / "new" / "out"
     sink = output.sink(rollBatches="2", fileName="f{seq}")
@@ -55,14 +55,14 @@ def test_staged_rows_are_the_owners_and_finished_ones_everybodys(tmp_path: Path,
 
 
 def test_names_of_temporaries_cannot_be_guessed() -> None:
-    """Staged files and temporaries have 128 random bits in their names, so that nobody can take them before."""
+    """The names of staged files and temporaries have 128 random bits, so that nobody can create them first."""
     tokens = {unique.token() for _ in range(1_000)}
     assert len(tokens) == 1_000
     assert all(re.fullmatch(r"[0-9a-f]{32}", token) for token in tokens)
 
 
 def test_records_are_put_by_private_temporaries(tmp_path: Path, umask: int) -> None:
-    """A record is the owner's from its first byte on, and leaves no temporary behind."""
+    """A record is readable only by its owner from its first byte on, and leaves no temporary file."""
     LocalStorage().put_if_absent(f"{tmp_path}/record", b"x")
     assert modes(tmp_path)["record"] == 0o600
     assert os.listdir(tmp_path) == ["record"]
@@ -76,7 +76,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_facts_are_the_owners(temporary: Path, umask: int) -> None:
-    """The notes between driver and keeper, which have the options of the sink, are 0600 in 0700."""
+    """The notes between driver and keeper, which hold the sink's options, are 0600 in 0700."""
     with HostFact("a").locked() as fact:
         fact["busy"] = True
     found = modes(temporary / f"penstock-{os.getuid()}")
@@ -85,7 +85,7 @@ def test_facts_are_the_owners(temporary: Path, umask: int) -> None:
 
 @pytest.mark.parametrize("how", ["open", "link", "file"])
 def test_a_directory_that_is_not_ours_is_not_used(temporary: Path, elsewhere: Path, how: str) -> None:
-    """Anybody can make a name in the temporary directory before us: one that others can write to, or a link, is refused."""
+    """Anyone can create a name in the temporary directory before us: a link, or a directory that others can write to, is refused."""
     ours = temporary / f"penstock-{os.getuid()}"
     if how == "open":
         ours.mkdir()
@@ -104,7 +104,7 @@ def test_a_directory_that_is_not_ours_is_not_used(temporary: Path, elsewhere: Pa
 
 
 def test_a_link_in_place_of_a_fact_is_not_followed(temporary: Path, elsewhere: Path) -> None:
-    """A link under the name of a note is refused, and what it leads to is not emptied."""
+    """A link under the name of a note is refused, and its target is not emptied."""
     ours = temporary / f"penstock-{os.getuid()}"
     ours.mkdir(0o700)
     (ours / "a.json").symlink_to(elsewhere / "secret.txt")
@@ -114,6 +114,6 @@ def test_a_link_in_place_of_a_fact_is_not_followed(temporary: Path, elsewhere: P
 
 
 def test_the_cache_is_the_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, umask: int) -> None:
-    """The directory of the class-data archive, which the JVM maps and runs, is closed to others."""
+    """The directory of the class-data archive, which the JVM maps and runs, is closed to other users."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert stat.S_IMODE(os.stat(cache_directory()).st_mode) == 0o700

@@ -1,4 +1,4 @@
-"""What must not be said again: passwords in URLs, values of options nobody knows, the environment."""
+"""What must not be repeated: passwords in URLs, values of unknown options, the environment."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ SECRET = "hunter2"  # noqa: S105 - nobody's
     ],
 )
 def test_credentials_of_urls_are_left_out(text: str, shown: str) -> None:
-    """What stands before the @ of a URL's host is replaced; an @ in a path, and a port, are left alone."""
+    """The text before the @ of a URL's host is replaced; an @ in a path, and a port, stay."""
     assert without_credentials(text) == shown
 
 
 @pytest.mark.parametrize("name", ["path", "checkpointLocation", "stateLocation", "DST"])
 def test_a_refused_url_is_told_without_its_password(name: str) -> None:
-    """The error for a file system that is not known names it, and not the password in it."""
+    """The error for an unknown file system names the file system, and not the password in the URL."""
     with pytest.raises(OptionError, match=r"s3://\*\*\*@bucket/a") as caught:
         locate(f"s3://AKIA:{SECRET}@bucket/a", name=name)
     assert SECRET not in str(caught.value)
@@ -61,7 +61,7 @@ def test_values_of_unknown_options_are_not_told(table: tuple[object, ...], name:
 def test_commands_do_not_tell_passwords(
     penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No command says a password of its arguments again, nor what is in its environment, also with a traceback."""
+    """No command prints a password from its arguments or from its environment, not even with a traceback."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("PENSTOCK_DEBUG", "1")
     url = f"s3://AKIA:{SECRET}@bucket/a"
@@ -79,7 +79,7 @@ def test_commands_do_not_tell_passwords(
 
 
 def test_state_holds_no_password(penstock: Callable[..., Said], output: Output) -> None:
-    """With a password in the URL of the checkpoint and of the source, no file of the state has it, and no command says it."""
+    """With a password in the URLs of the checkpoint and the source, no file of the state holds it, and no command prints it."""
     source = {"path": "/in", "stateLocation": f"hdfs://u:{SECRET}@h/plans"}
     stage = stages.Stage.describe(source, TEXT_SCHEMA, None)
     checkpoint = f"hdfs://u:{SECRET}@h/checkpoint"

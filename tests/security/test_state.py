@@ -1,6 +1,6 @@
-"""Who may write state can spoil it. They must not gain more: no code is run from it, no file elsewhere is touched.
+"""A user who can write the state can damage it, but must not gain more: no code of it runs, no file elsewhere is touched.
 
-That nothing in the package can turn bytes into code is held by the rule `unsafe` of `tests/test_tidy.py`.
+The rule `unsafe` of `tests/test_tidy.py` checks that nothing in the package can turn bytes into code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["penstock", "pipeline"]  # fixtures
 
 
 class Evil:
-    """What unpickling of runs code."""
+    """Unpickling it runs code."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -40,7 +40,7 @@ class Evil:
 
 
 def forge(line: Pipeline, transform: object, name: str = "ingest") -> None:
-    """Write the options that a sink has noted anew, with another transform under `name`, and a checksum that fits."""
+    """Rewrite the options that a sink has noted, with another transform under `name`, and a matching checksum."""
     [path] = (line.dst / "_penstock/q").glob("options-*.json")
     record = json.loads(path.read_bytes())["record"]
     stage = json.loads(record["options"].pop("ingest"))
@@ -49,14 +49,14 @@ def forge(line: Pipeline, transform: object, name: str = "ingest") -> None:
 
 
 def pickled(mark: Path) -> str:
-    """Return what a transform that makes the file `mark` travels as."""
+    """Return the pickled form of a transform that makes the file `mark`."""
     return "pickle:" + base64.b64encode(pickle.dumps(Evil(mark))).decode()
 
 
 def test_a_forged_pickle_is_not_loaded(
     tmp_path: Path, penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]
 ) -> None:
-    """A function that somebody pickled into the noted options is never loaded, not by verify and not by anything else."""
+    """Neither verify nor anything else loads a function that somebody pickled into the noted options."""
     line = pipeline()
     line.put("a.log", "one")
     line.run()
@@ -79,7 +79,7 @@ SPELLINGS = ["ingest", "INGEST", "Ingest", "inGest", " ingest"]
 def test_no_spelling_of_a_forged_stage_is_loaded(
     tmp_path: Path, penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], name: str, form: str
 ) -> None:
-    """Options are told apart without regard to case: a stage under any spelling of its name is never loaded, nor run."""
+    """Option names ignore case: a stage under any spelling of its name is never loaded, nor run."""
     line = pipeline()
     line.put("a.log", "one")
     line.run()
@@ -100,7 +100,7 @@ def test_no_spelling_of_a_forged_stage_is_loaded(
 def test_a_function_that_state_names_is_not_imported(
     tmp_path: Path, penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A note that says `module:function` has that module imported by nobody; who verifies names the function themselves."""
+    """Nothing imports the module that a note names as `module:function`; a user who verifies names the function."""
     line = pipeline()
     line.put("a.log", "one")
     line.run()
@@ -121,7 +121,7 @@ def test_a_function_that_state_names_is_not_imported(
 
 
 def test_only_a_live_caller_gives_a_stage() -> None:
-    """Text cannot become a stage by being text: the sink's options have no such option, and a stage is made of its own type."""
+    """Text cannot become a stage: the sink has no such option, and a stage has its own type."""
     stage = json.dumps({"source": {"path": "/in"}, "schema": "{}", "transform": "os:system", "out": "{}"})
     noted_stage = NotedStage({"path": "/in"}, "{}", "{}", "os:system")
     with pytest.raises(OptionError, match="unknown option 'ingest'"):
@@ -132,7 +132,7 @@ def test_only_a_live_caller_gives_a_stage() -> None:
 
 
 def test_what_loads_functions_is_named() -> None:
-    """A stage that is loaded is made in one module, and functions that travelled are unpacked in two, each for a live query."""
+    """Only one module loads a stage, and only two unpickle functions, each for a live query."""
     made = {"LiveStage(": ["ingestion/stage.py"], "functions.unpacked(": ["ingestion/stage.py", "spark/replayable.py"]}
     package = Path(penstock_package.__file__).parent
     texts = {path.relative_to(package).as_posix(): path.read_text("utf-8") for path in package.rglob("*.py")}
@@ -146,7 +146,7 @@ OUTSIDE = ["../outside", "a/../../outside", "/etc/passwd", ".."]
 @pytest.mark.parametrize("path", OUTSIDE)
 @pytest.mark.parametrize("what", ["path", "staged", "segment", "grown", "length", "bucket"])
 def test_forged_paths_lead_nowhere(output: Output, elsewhere: Path, path: str, what: str) -> None:
-    """A record, with a checksum that fits, that names a file elsewhere is damaged: it is neither moved nor published."""
+    """A record with a matching checksum that names a file elsewhere is damaged: that file is neither moved nor published."""
     sink = output.sink(fileName="f{seq}")
     output.batch(sink, 0, {0: ["x"]})
     head = sink.ledger.head()
@@ -170,7 +170,7 @@ def test_forged_paths_lead_nowhere(output: Output, elsewhere: Path, path: str, w
 
 @pytest.mark.parametrize("path", OUTSIDE)
 def test_forged_folds_lead_nowhere(output: Output, elsewhere: Path, penstock: Callable[..., Said], path: str) -> None:
-    """A file of folded records that names a file elsewhere is damaged: no command reads that file as one of the output."""
+    """A file of folded records that names a file elsewhere is damaged: no command reads that file as output."""
     sink = output.sink(rollBatches="1")
     output.batch(sink, 0, {0: ["x"]})
     folds = output.root / "_penstock/s/ledger"
@@ -186,7 +186,7 @@ def test_forged_folds_lead_nowhere(output: Output, elsewhere: Path, penstock: Ca
 
 @pytest.mark.parametrize("finished", [None, [1], [{"path": "a"}], "text"])
 def test_forged_folds_are_damaged_state(output: Output, finished: object) -> None:
-    """A file of folded records whose checksum fits and whose form does not is `DamagedState`, no traceback."""
+    """A file of folded records with a matching checksum and an invalid form is `DamagedState`, not a traceback."""
     sink = output.sink(rollBatches="1")
     output.batch(sink, 0, {0: ["x"]})
     fold = {"sink": "s", "first": 1, "last": 1, "finished": finished}
@@ -204,7 +204,7 @@ def test_forged_plans_lead_nowhere(path: str) -> None:
 
 
 def test_credentials_are_not_noted(tmp_path: Path) -> None:
-    """What stands before the @ of a URL among the options is not kept in the state, in the stage of an ingest neither."""
+    """The text before the @ of a URL in the options is not kept in the state, nor in the stage of an ingest."""
     given = {
         "path": "/data/out",
         "checkpointLocation": "hdfs://user:hunter2@host:8020/checkpoint",

@@ -1,4 +1,4 @@
-"""What a stranger put into a name or a record must not act on the terminal of who looks at it."""
+"""An attacker's text in a name or a record must not act on the terminal of the user who looks at it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNSEEN = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def test_commands_show_buckets_and_foreign_files_escaped(penstock: Callable[..., Said], output: Output) -> None:
-    """status, files, finish, clean and verify of an output whose values and files are hostile print no control character."""
+    """status, files, finish, clean and verify print no control character for an output with hostile values and files."""
     sink = output.sink(bucketBy="b={value}")
     output.batch(sink, 0, {0: [EVIL]})
     said = [penstock("status", output.root), penstock("finish", output.root), penstock("files", output.root)]
@@ -38,7 +38,7 @@ def test_commands_show_buckets_and_foreign_files_escaped(penstock: Callable[...,
 
 
 def test_records_in_a_report_are_escaped(penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]) -> None:
-    """An example of a record that verify shows is a stranger's text, too."""
+    """The example of a record that verify shows is an attacker's text, too."""
     line = pipeline(corrupt=lambda lines: lines[1:])
     line.put("a.log", f"lost {EVIL}".replace("\r", ""), "kept")
     line.run()
@@ -49,7 +49,7 @@ def test_records_in_a_report_are_escaped(penstock: Callable[..., Said], pipeline
 
 
 def test_errors_and_json_are_escaped(penstock: Callable[..., Said], output: Output) -> None:
-    """A path in an error, for people and as JSON, has no control character; JSON gives it back as it is."""
+    """A path in an error, for people and as JSON, has no control character; the JSON decodes to the path."""
     output.batch(output.sink(), 0, {0: ["x"]})
     missing = f"{output.root}/{EVIL}".replace("\0", "")
     said = penstock("status", missing, "--json")
@@ -59,7 +59,7 @@ def test_errors_and_json_are_escaped(penstock: Callable[..., Said], output: Outp
 
 
 def test_log_lines_are_escaped(tmp_path: Path, elsewhere: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A file's name in a warning is escaped: it can neither act on a terminal nor begin a line of its own."""
+    """A file's name in a warning is escaped: it can neither act on a terminal nor begin a new line."""
     name = f"{EVIL}\n2026-01-01 INFO all is well".replace("/", "")
     source = Input(tmp_path / "in")
     (source.path / name).symlink_to(elsewhere)
@@ -74,7 +74,7 @@ def test_log_lines_are_escaped(tmp_path: Path, elsewhere: Path, caplog: pytest.L
 
 
 def test_what_can_be_seen_is_left_alone() -> None:
-    """Text of any script stays as it is; what cannot be seen is escaped; bytes that are not UTF-8, too."""
+    """Printable text of any script stays as it is; other characters are escaped, and so are bytes that are not UTF-8."""
     assert printable("Zürich 東京 \N{GRINNING FACE} a/b [x]") == "Zürich 東京 \N{GRINNING FACE} a/b [x]"
     assert printable("a\x1b\n\x9b\u202e\udcff") == "a\\x1b\\n\\x9b\\u202e\\udcff"
     out = console()

@@ -1,7 +1,7 @@
 """`python -m tests.soak [PHASE...]`: simulate crashes, read random files, write random rows, run tests, kill queries and fleets.
 
-All that is random follows from the seed, which is printed; script and round number n of a run have the seed plus n. The
-first failure ends it, with the command that repeats it. Each round is a line of `artifacts/soak.jsonl`.
+All random choices follow from the seed, which is printed; script and round number n of a run have the seed plus n. The
+first failure ends the run, with the command that repeats it. Each round is a line of `artifacts/soak.jsonl`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PHASES = ("explore", "texts", "reads", "writes", "rows", "tests", "kills", "fleet")
 ARTIFACTS = Path(__file__).resolve().parent.parent.parent / "artifacts"
-REQUIRED = {f"PENSTOCK_REQUIRE_{name}": "1" for name in ("SPARK", "HDFS", "KAFKA")}  # as of `make test`
+REQUIRED = {f"PENSTOCK_REQUIRE_{name}": "1" for name in ("SPARK", "HDFS", "KAFKA")}  # as for `make test`
 _SEEDS = 1_000_000
 _say = typer.echo
 _WithSpark = TypeVar("_WithSpark", reads_module.Case, writes_module.Case, rows_module.Case)
@@ -45,7 +45,7 @@ _Case = TypeVar("_Case", texts_module.Case, reads_module.Case, writes_module.Cas
 
 @dataclass(frozen=True)
 class Asked:
-    """What the run was asked for."""
+    """The options of the run."""
 
     seed: int
     minutes: float
@@ -89,7 +89,7 @@ def main(
 
 
 def explore(asked: Asked) -> None:
-    """Explore random scripts until there are states enough."""
+    """Explore random scripts until there are enough states."""
     started, states, futures = time.monotonic(), 0, 0
     for number in count(asked.seed):
         drawn = script(number)
@@ -113,17 +113,17 @@ def texts(asked: Asked) -> None:
 
 
 def reads(asked: Asked) -> None:
-    """Read random files of other writers beside Spark's own reader until the time is over."""
+    """Read random files of other writers, with our reader and Spark's own, until the time is over."""
     _with_spark("reads", asked, reads_module.Case, {})
 
 
 def writes(asked: Asked) -> None:
-    """Write random rows beside Spark's own writer until the time is over, and have Spark read both."""
+    """Write random rows, with our sink and Spark's own writer, until the time is over, and have Spark read both."""
     _with_spark("writes", asked, writes_module.Case, writes_module.SPARK_CONFIGURATION)
 
 
 def rows(asked: Asked) -> None:
-    """Write random rows of random types until the time is over, and have Spark, too, read the files."""
+    """Write random rows of random types until the time is over, and have other readers, Spark too, read the files."""
     _with_spark("rows", asked, rows_module.Case, rows_module.SPARK_CONFIGURATION)
 
 
@@ -185,7 +185,7 @@ def kills(asked: Asked) -> None:
 
 
 def fleet(asked: Asked) -> None:
-    """Run three pipelines of one file, kill their command until the time is over, and compare what is scraped with the ledgers."""
+    """Run three pipelines of one file, kill their command until the time is over, and compare the scraped metrics with the ledgers."""
     directory = ARTIFACTS / f"fleet-{asked.seed}"
     shutil.rmtree(directory, ignore_errors=True)
     soak = FleetSoak(asked.seed, directory)

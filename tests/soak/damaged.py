@@ -1,10 +1,10 @@
 """Real logs with damaged lines, drifting events and rotated logs, ingested by `penstock run` that is killed again and again.
 
-Four ingests in one Spark: the logs of loghub as text, its CSV files by their headers, a day of events of the form that GitHub's have,
-whose keys drift from hour to hour, and a directory of logs that are written and rotated meanwhile, by rename and by copy and
-truncate. One line in a hundred is damaged by a seeded tool. What comes in arrives bit by bit while the process group is killed; in
-the end each ingest runs out, and `verify --source` has to prove that all that came in is in the output or was set aside. What a follower
-wrote out is compared here, line by line.
+Four ingests in one Spark: the logs of loghub as text; its CSV files by their headers; a day of events in the form of GitHub's,
+whose keys drift from hour to hour; and a directory of logs that are written and rotated meanwhile, by rename and by copy and
+truncate. A seeded tool damages one line in a hundred. The input arrives bit by bit while the process group is killed; in
+the end each ingest runs to its end, and `verify --source` has to prove that all input is in the output or was set aside. The output of
+the ingest that follows the rotated logs is compared here, line by line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DAMAGE = (b"\xff\xfe", b"\x00\x00", b"\xc3", b'"', b"{", b",,,")
 
 
 def damaged(data: bytes, chance: random.Random) -> bytes:
-    """Return lines of which one in a hundred was cut, run into the next, or has bytes in it that nobody wrote there."""
+    """Return the lines; one in a hundred is cut, run into the next, or gets bytes that nobody wrote."""
     lines = data.splitlines(keepends=True)
     for place, line in enumerate(lines):
         if chance.random() >= SHARE or not line.strip():
@@ -44,7 +44,7 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
 
 
 def events(hour: int, count: int, chance: random.Random) -> bytes:
-    """Return events of an hour; which keys they have besides, and of which type one is, drifts from hour to hour."""
+    """Return the events of an hour; their additional keys, and the type of one key, drift from hour to hour."""
     lines = []
     for place in range(count):
         number = hour * count + place
@@ -93,7 +93,7 @@ class Rotated:
 
 @dataclass
 class Damaged:
-    """One run of it, in a directory; `kills` process groups are killed."""
+    """One run in a directory; `kills` process groups are killed."""
 
     root: Path
     seed: int
@@ -109,7 +109,7 @@ class Damaged:
         self.chance.shuffle(self.waiting)
 
     def _files(self) -> list[tuple[str, str, bytes]]:
-        """Return what comes in: of which ingest, under which name, what."""
+        """Return the input files: the ingest, the name and the contents of each."""
         logs = [(path, path.read_bytes()) for path in sorted(LOGHUB.glob("*.log"))]
         tables = [(path, path.read_bytes()) for path in sorted(LOGHUB.glob("*.csv"))]
         files = [
@@ -145,14 +145,14 @@ class Damaged:
         return path
 
     def run(self) -> None:
-        """Have all of it come in while processes are killed, run all ingests out, and look at what there is. Raises `AssertionError`."""
+        """Let all input arrive while processes are killed, run all ingests to their end, and check the output. Raises `AssertionError`."""
         share = max(len(self.waiting) // (self.kills + 1), 1)
         for number in range(self.kills):
             self._killed(share, 1.0 if number else 4.0)
         self.arrive(len(self.waiting))
         self.rotated.write()
         time.sleep(0.5)
-        for _ in range(2):  # a follower's last batch is planned by what the one before has read
+        for _ in range(2):  # what the batch before has read determines a follower's last batch
             done = self._command("run", self.configuration(watch=False))
             assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         for name in ("text", "csv", "events"):
@@ -166,7 +166,7 @@ class Damaged:
         assert lines == self.rotated.written, _difference(lines, self.rotated.written)
 
     def _killed(self, share: int, seconds: float) -> None:
-        """Start, have something come in, and kill all its processes at some moment behind its first seconds."""
+        """Start, let input arrive, and kill all its processes at a moment after its first seconds."""
         log = self.root / "log"
         with log.open("ab") as out:
             process = subprocess.Popen(
@@ -185,7 +185,7 @@ class Damaged:
         kill(process)
 
     def arrive(self, count: int) -> None:
-        """Have so many of the files come in, each whole."""
+        """Let this number of files arrive, each complete."""
         for name, file, data in [self.waiting.pop() for _ in range(min(count, len(self.waiting)))]:
             (self.root / "arriving").write_bytes(data)
             (self.root / "arriving").rename(self.sources[name] / file)

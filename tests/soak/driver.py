@@ -1,4 +1,4 @@
-"""`python -m tests.soak.driver JSON`: what is killed, an application like any other. Says DONE when it ends by itself."""
+"""`python -m tests.soak.driver JSON`: the application that is killed, like any other. Prints DONE when it ends by itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAUSE_SECONDS = 0.2
 
 
 def main(given: dict[str, Any]) -> None:
-    """Run the query: once, again and again with what is there, or until it is killed."""
+    """Run the query: once, repeatedly on the available input, or until it is killed."""
     config = {"spark.executor.memory": "512m"}
     spark = penstock.local_session(given["master"], config=config, rows_in_jvm=given["engine"] != "ingest")
     print(AWAKE, flush=True)  # noqa: T201 - whoever kills it waits for that
@@ -31,13 +31,13 @@ def main(given: dict[str, Any]) -> None:
 
 
 def ingest(spark: SparkSession, given: dict[str, Any]) -> None:
-    """Be an ingest."""
+    """Run an ingest."""
     watch = given["trigger"].endswith("seconds")
     penstock.ingest(spark, given["src"], given["dst"], source=_source(given), sink=given["sink"], watch=watch)
 
 
 def query(spark: SparkSession, given: dict[str, Any]) -> None:
-    """Be a plain query."""
+    """Run a plain query."""
     source = _source(given)
     reader = spark.readStream.format("penstock")
     if "schema" in source:

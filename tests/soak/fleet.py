@@ -1,8 +1,8 @@
-"""Three pipelines of one file under kills, one of them bad: what is scraped is what the ledgers say, and nothing is lost or doubled.
+"""Three pipelines of one file, one of them bad, are killed: the metrics equal the ledgers, and no record is lost or doubled.
 
-A writer lands files without a pause; a scraper reads `/metrics` every second, and somebody looks at the page all the time. Every now and
-then the writer rests until all is read: then each number of a scrape is compared with the ledger. Then, with
-batches under way again, one of `ENDS` happens. At the end `verify --source` proves every record.
+A writer lands files without a pause; a scraper reads `/metrics` every second, and a client keeps the page open. From time to time
+the writer pauses until all is read: then each number of a scrape is compared with the ledger. Then, with
+batches running again, one of `ENDS` happens. At the end `verify --source` proves every record.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from penstock.verify.files import existing_sinks
 from penstock.verify.proof import verify
 
 GOOD = ("lines", "events")
-# kill: the command and all it has started; command: it alone, so that its successor meets what it left; jvm: that alone; worker: any
-# other process of it; second: somebody runs the file once more; back: a change is taken back while it is being taken.
+# kill: the command and all it has started; command: only the command, so that its successor meets the processes it left; jvm: only
+# the JVM; worker: any other process; second: the file is run once more; back: a change is reverted while it is being applied.
 ENDS = ("kill", "kill", "command", "jvm", "worker", "drain", "reload", "back", "second")
 _PATIENCE_SECONDS = 600.0  # a loaded machine takes minutes to start Spark
 _FILE = """
@@ -58,7 +58,7 @@ retry = {{ first = "1s", most = "4s" }}
 
 @dataclass
 class FleetOutcome:
-    """What a run has done and seen."""
+    """What a run has done and observed."""
 
     seed: int
     seconds: float = 0.0
@@ -73,7 +73,7 @@ class FleetOutcome:
 
 
 class FleetSoak:
-    """One run in a directory. All that is random follows from the seed; when what happens does not."""
+    """One run in a directory. All random choices follow from the seed, but not the moments at which things happen."""
 
     def __init__(self, seed: int, directory: Path) -> None:
         self._chance = random.Random(seed)  # noqa: S311 - repeatable
@@ -91,7 +91,7 @@ class FleetSoak:
         self._command = [sys.executable, *run, "--metrics", self._address, "--page", self._address]
 
     def run(self, minutes: float) -> FleetOutcome:
-        """Run for so long. Raises `AssertionError` at what is wrong."""
+        """Run for this time. Raises `AssertionError` for anything wrong."""
         began = time.monotonic()
         for name in (*GOOD, "bad"):
             (self._directory / "in" / name).mkdir(parents=True)
@@ -110,7 +110,7 @@ class FleetSoak:
                 self._over.wait(self._chance.uniform(0, 8))
                 self._end(self._chance.choice(ENDS))
             self._over.wait(5)
-            self._calm()  # and the writer rests: what came now would be left to a next start
+            self._calm()  # the writer pauses: files that land now would be left to the next start
             self._end("drain", anew=False)
         finally:
             self._over.set()
@@ -147,7 +147,7 @@ class FleetSoak:
         return []
 
     def _end(self, how: str, *, anew: bool = True) -> None:
-        """Do one of `ENDS`, and start the command again where that has ended it."""
+        """Do one of `ENDS`, and start the command again if that has ended it."""
         assert self._process is not None
         self.outcome.ends[how] += 1
         if how in {"reload", "back", "second", "worker"}:
@@ -173,7 +173,7 @@ class FleetSoak:
             self._start()
 
     def _disturb(self, how: str) -> None:
-        """Do what a command goes on behind."""
+        """Cause a fault that the command survives."""
         assert self._process is not None
         if how == "worker":
             workers = [process for process in self._descendants() if process.name() != "java"]
@@ -193,7 +193,7 @@ class FleetSoak:
                 (self._directory / "pipelines.toml").write_text(before)
                 self._process.send_signal(signal.SIGHUP)
 
-    # -- who is around it ------------------------------------------------------------------------------------------
+    # -- its clients -------------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
         number = 0
@@ -211,7 +211,7 @@ class FleetSoak:
         path.rename(path.with_name(f"{number}.txt"))
 
     def _scrape(self) -> None:
-        """Read the metrics every second. Counts of what was done never go back, whoever is killed."""
+        """Read the metrics every second. Counts of finished work never decrease, whatever is killed."""
         most: dict[tuple[str, ...], float] = {}
         failed = 0
         lasting = {f"penstock_{name}_total" for name in ("rows", "input_files", "input_bytes", "output_files", "aside")}
@@ -239,9 +239,9 @@ class FleetSoak:
             failed = failures
 
     def _watch(self) -> None:
-        """Keep the page open, as a browser does, over every end."""
+        """Keep the page open across every end, as a browser does."""
         while not self._over.is_set():
-            with suppress(OSError, ValueError, HTTPException):  # it is not up, or was killed within a line
+            with suppress(OSError, ValueError, HTTPException):  # it is not up, or was killed in the middle of a line
                 self._read_events()
             self._over.wait(1.0)
 
@@ -258,10 +258,10 @@ class FleetSoak:
             text: str = response.read().decode()
         return text
 
-    # -- what must be so -------------------------------------------------------------------------------------------
+    # -- what must be true -------------------------------------------------------------------------------------------
 
     def _calm(self) -> None:
-        """Have the writer rest, wait until all is read, and compare what is scraped with the ledgers."""
+        """Pause the writer, wait until all is read, and compare the scraped metrics with the ledgers."""
         self._writes.clear()
         time.sleep(1.0)
         until = time.monotonic() + _PATIENCE_SECONDS
@@ -280,7 +280,7 @@ class FleetSoak:
         self.outcome.compared += 1
 
     def _differs(self, name: str, scraped: dict[tuple[str, ...], float]) -> list[str]:
-        """Return what a scrape does not have as the ledger has it; all files that are there must have been read."""
+        """Return the metrics that differ from the ledger; all existing files must have been read."""
         landed = len(list((self._directory / "in" / name).glob("*.txt")))
         out = self._directory / "out" / name
         if not (out / "_penstock").is_dir():
@@ -318,6 +318,6 @@ class FleetSoak:
 
 
 def summary(outcome: FleetOutcome) -> dict[str, Any]:
-    """Return what is noted of a run."""
+    """Return a run's summary."""
     mean = outcome.scrape_seconds / max(outcome.scrapes, 1)
     return vars(outcome) | {"scrape_seconds": round(mean, 4), "seconds": round(outcome.seconds)}

@@ -1,10 +1,10 @@
-"""Drivers that write to one store of objects and are killed, with the store or without it: `python -m tests.soak.objects --minutes 5`.
+"""Drivers that write to one object store and are killed, with the store or without it: `python -m tests.soak.objects --minutes 5`.
 
-Without Spark: a driver is a process that goes on with batches where the ledger is, as Spark would after a restart. It is killed by SIGKILL
-at any moment, alone or with MinIO, which is started anew. At times two drivers run at once, of which one is fenced; at times one stands
-still (SIGSTOP) while another one goes on with its batch, and then goes on itself. Half of them meet the store through a relay that loses
-replies and refuses requests as too many. In the end every line of every batch that the ledger has is in a finished object exactly once, and
-`penstock verify` finds nothing wrong.
+No Spark runs: a driver is a process that continues with the batch after the ledger's last, as Spark would after a restart. SIGKILL ends it
+at any moment, alone or with MinIO, which is started again. At times two drivers run at once, and one of them is fenced; at times a driver
+is stopped (SIGSTOP) while another one continues its batch, and then goes on itself. Half of them reach the store through a relay that loses
+replies, and refuses requests because there are too many. In the end every line of every batch in the ledger is in a finished object
+exactly once, and `penstock verify` finds nothing wrong.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
 
 TASKS, LINES = 3, 40
 _SCHEMA = pa.schema([("value", pa.string())])
-_DOWN_SECONDS = 2.0  # of a store that was killed
-_STOPPED, _TWO, _STORE_TOO, _RELAYED = 0.2, 0.3, 0.25, 0.5  # how often
-_LOSES, _STORMS = 100, 40  # of the relay: of so many replies one is lost, of so many requests one is refused
+_DOWN_SECONDS = 2.0  # for which a killed store is down
+_STOPPED, _TWO, _STORE_TOO, _RELAYED = 0.2, 0.3, 0.25, 0.5  # the probability of each
+_LOSES, _STORMS = 100, 40  # of the relay: it loses one reply, and refuses one request, in so many
 
 
 def opened(root: str) -> Sink:
-    """Return the sink that all drivers have."""
+    """Return the sink that all drivers use."""
     storage, place = locate(root)
     options = {"path": place, "rollRows": "100"}
     return Sink(storage, place, parse(SINK, options, what="sink"), "s")
 
 
 def lines_of(batch: int, task: int) -> list[str]:
-    """Return the lines of a task, the same at each try."""
+    """Return the lines of a task, the same in each try."""
     return [f"{batch} {task} {number}" for number in range(LINES)]
 
 
 def drive(root: str, owner: str) -> None:
-    """Write batches for ever, from behind the last one of the ledger; end when fenced, or when the store is away."""
+    """Write batches for ever, starting after the ledger's last one; end when fenced, or when the store is away."""
     sink = opened(root)
     print("begins", flush=True)  # noqa: T201 - to who kills it
     try:
@@ -78,14 +78,14 @@ def drive(root: str, owner: str) -> None:
 
 
 class _Kills:
-    """Drivers that are started, and how they end."""
+    """Drivers that are started, and the ways in which they end."""
 
     def __init__(self, root: str, store: StoreServer, relay: Relay, chance: random.Random) -> None:
         self._root, self._store, self._relay, self._chance = root, store, relay, chance
         self._drivers = 0
 
     def until(self, end: float) -> Iterator[str]:
-        """Let drivers work and end, again and again; yield what happened to them."""
+        """Let drivers work and end, again and again; yield what happened to each."""
         while time.monotonic() < end:
             yield self._stopped() if self._chance.random() < _STOPPED else self._killed()
 
@@ -96,7 +96,7 @@ class _Kills:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=os.environ | relayed)
 
     def _killed(self) -> str:
-        """Kill a driver, or two that run at once, alone or with the store."""
+        """Kill a driver, or two that run at once, without or with the store."""
         count = 1 + (self._chance.random() < _TWO)
         drivers = [self._start() for _ in range(count)]
         _begun(drivers)
@@ -112,7 +112,7 @@ class _Kills:
         return f"{count} driver{'s' * (count > 1)}{' and the store' * store_too}"
 
     def _stopped(self) -> str:
-        """Have a driver stand still while another one works, and go on behind that."""
+        """Stop a driver while another one works, and let it go on afterwards."""
         first = self._start()
         _begun([first])
         time.sleep(self._chance.uniform(0, 2.0))
@@ -128,7 +128,7 @@ class _Kills:
 
 
 def _begun(drivers: list[subprocess.Popen[bytes]]) -> None:
-    """Wait until all of them are about to work, however long a busy machine takes to load them."""
+    """Wait until all drivers are about to work, however long a busy machine takes to load them."""
     for driver in drivers:
         assert driver.stdout is not None
         assert driver.stdout.readline(), "a driver ended before it began"
@@ -140,7 +140,7 @@ def _kill(driver: subprocess.Popen[bytes]) -> None:
 
 
 def check(root: str) -> tuple[int, int]:
-    """Finish the sink; return how many batches there are, and their lines, each of which must be there once."""
+    """Finish the sink; return the number of batches, and of their lines, each of which must be there once."""
     sink = opened(root)
     sink.finish()
     head = sink.ledger.head()

@@ -1,7 +1,7 @@
-"""`python -m tests.soak.reader DST SEED`: a stranger who lists and reads the output all the time, until stdin ends.
+"""`python -m tests.soak.reader DST SEED`: an independent reader lists and reads the output all the time, until stdin ends.
 
 It knows nothing of ledgers. It reads what every engine would: all files whose names and directories do not begin with `.`
-or `_`. A finished file is read once, as soon as it is seen, and must stay as it is; a growing one is read every time.
+or `_`. A finished file is read once, as soon as it is seen, and must not change; a growing file is read every time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WRONG_MAX = 20
 
 
 class Reader:
-    """What has been seen of an output so far; `wrong` is what should never have been."""
+    """What has been seen of an output so far; `wrong` lists what must not have been seen."""
 
     def __init__(self, dst: Path, drawn: Settings) -> None:
         self._dst = dst
@@ -78,7 +78,7 @@ class Reader:
 
 
 def visible(dst: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the visible files below `dst`, by relative path, with what tells one version of a file from another."""
+    """Yield the visible files below `dst`, by relative path, with a value that distinguishes a file's versions."""
     for folder, folders, names in os.walk(dst):
         folders[:] = [name for name in folders if name[0] not in "._"]
         for name in names:
@@ -88,7 +88,7 @@ def visible(dst: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def main(dst: str, seed: str) -> None:
-    """Look until stdin ends or something is wrong; say what was seen."""
+    """Look until stdin ends or something is wrong; print what was seen."""
     reader = Reader(Path(dst), settings(int(seed)))
     while not reader.wrong and not select.select([sys.stdin], [], [], _POLL_SECONDS)[0]:
         reader.poll()

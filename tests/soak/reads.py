@@ -1,8 +1,8 @@
-"""Files that others have written, of every type: what is read of each record beside what Spark's own reader reads of it.
+"""Files of every type by other writers: each record is read by our reader and by Spark's own, and the results are compared.
 
-A seed is a case. Of JSON and CSV each record is text with odd values in it, of which some are no record: both set aside the same ones,
-and read the same of the others, which stand in one block, whatever reader takes that. What is known to differ is not drawn:
-`docs/options.md` says what it is. Parquet is written by Arrow, polars and DuckDB, in all forms that they have.
+A seed is a case. Each record of JSON and CSV is text with odd values in it, and some are invalid: both readers set the same ones aside,
+and read the same from the others, which stand in one block, whichever of our readers takes the block. Known differences are not drawn:
+`docs/options.md` lists them. Parquet is written by Arrow, polars and DuckDB, in all forms that they have.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ _IN_JSON = (*map(json.dumps, _TEXTS), r'"\ud83d\ude00"', r'"\ud83d"', r'"\udc00x
 
 
 def _split(text: str) -> list[str]:
-    """Return what is between the commas that are in no brackets."""
+    """Return the parts between the commas that are not in brackets."""
     parts, depth = [""], 0
     for mark in text:
         depth += (mark in "<(") - (mark in ">)")
@@ -178,7 +178,7 @@ def _fitting(kind: str) -> tuple[str, ...]:
 
 
 class Case:
-    """All that is random, drawn from the seed."""
+    """All random choices, drawn from the seed."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -220,7 +220,7 @@ class Case:
         return record[:-1] if chance.random() < 0.01 else record
 
     def _value(self, kind: str) -> str:
-        """Return JSON that most often fits a type."""
+        """Return JSON that usually fits a type."""
         chance = self.chance
         if chance.random() < 0.1:
             return "null"
@@ -247,7 +247,7 @@ class Case:
         return "{" + ",".join(f"{json.dumps(name)}:{self._value(member)}" for name, member in fields) + "}"
 
     def _text(self, kind: str) -> str:
-        """Return the text of a value that has no quotes; of `string` any."""
+        """Return the text of a value without quotes; for `string` any text."""
         chance = self.chance
         if kind in {"timestamp", "timestamp_ntz", "date"}:
             return chance.choice(_TIMES)
@@ -274,7 +274,7 @@ class Case:
     # -- what is compared ----------------------------------------------------------------------------------------
 
     def run(self, directory: Path, spark: SparkSession) -> None:
-        """Write the file and have both read it; `AssertionError` names what differs."""
+        """Write the file and let both read it; `AssertionError` names the difference."""
         spark.conf.set("spark.sql.session.timeZone", self.zone)
         if self.format == "parquet":
             self._compare_table(directory, spark)
@@ -313,7 +313,7 @@ class Case:
         try:
             frame = spark.read.parquet(str(path))
             sparks = rows_of(frame.toArrow())
-            pq.read_table(path)  # DuckDB writes some columns of nulls in a way that Arrow does not read
+            pq.read_table(path)  # DuckDB writes some columns of nulls in a form that Arrow cannot read
         except Exception:  # noqa: BLE001 - what one of them has not, or cannot read, is no case
             return
         inferred = infer(parse(SOURCE, {"path": str(path), "format": "parquet", "settle": "0"}, what="source"))
@@ -375,7 +375,7 @@ class Case:
         return made
 
     def _write(self, table: pa.Table, path: Path) -> str:
-        """Write a file and say how. Raises whatever a writer has not."""
+        """Write a file and say how. Raises if the writer does not support the case."""
         chance = self.chance
         writer = chance.choice(("arrow", "arrow", "polars", "duckdb"))
         if writer == "duckdb":
@@ -414,7 +414,7 @@ class Case:
         return f"arrow {options}"
 
 
-# Spark's reader, told what ours is: a quote is doubled unless said otherwise, white space counts, and a line feed alone ends a line.
+# Spark's reader with our settings: a quote is doubled unless said otherwise, white space counts, and only a line feed ends a line.
 _SPARKS_CSV = {
     "multiLine": "true",
     "lineSep": "\n",
@@ -439,7 +439,7 @@ _VALUES: dict[str, tuple[Any, ...]] = {
 
 
 def rows_at(path: Path, schema: str, given: dict[str, str]) -> pa.Table:
-    """Return the rows of what lies at a path, without Spark."""
+    """Return the rows of the files at a path, without Spark."""
     options = parse(SOURCE, {"path": str(path), "settle": "0", **given}, what="source")
     how = configured.reading(options, schema)
     planner = configured.planner(options, how)
@@ -451,7 +451,7 @@ def rows_at(path: Path, schema: str, given: dict[str, str]) -> pa.Table:
 
 
 def rows_of(table: pa.Table) -> list[Row]:
-    """Return rows that can be compared: times as numbers, floats by their digits, NaN equal to itself."""
+    """Return rows in comparable form: times as numbers, floats by their digits, NaN equal to itself."""
     columns = [_plain(column.combine_chunks()) for column in table.columns]
     return list(zip(*columns, strict=True))
 
@@ -475,7 +475,7 @@ def _plain(values: pa.Array) -> list[Any]:
 
 
 def _nullable(kind: Any) -> Any:
-    """Return a type without what it says of nulls and without comments."""
+    """Return a type without its nullability and comments."""
     if isinstance(kind, dict):
         dropped = {"nullable", "containsNull", "valueContainsNull", "metadata"}
         return {name: _nullable(value) for name, value in kind.items() if name not in dropped}

@@ -1,4 +1,4 @@
-"""The records of a round: made from its seed and their own names, so that whoever sees one knows what it must be."""
+"""The records of a round: made from its seed and their own names, so that a reader of one can tell what it must be."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Row = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Records:
-    """What the files of a round hold; `form` is what is read, `to` what is written. Text has one column, the rest four."""
+    """The contents of a round's files; `form` is what is read, `to` what is written. Text has one column, the rest four."""
 
     seed: int
     form: str
@@ -51,7 +51,7 @@ class Records:
 
     @property
     def schema(self) -> pa.Schema:
-        """Return the schema of what is written."""
+        """Return the schema of the output."""
         if self.form == "text":
             return TEXT
         return SCHEMA.remove(SCHEMA.get_field_index("k")) if self.drops_bucket else SCHEMA
@@ -62,7 +62,7 @@ class Records:
         return (f"{file:06}-{row:04}" for row in range(rows if rows > _ROWS_MAX // 20 else 0))
 
     def row(self, name: str) -> Row:
-        """Return the row that the record of this id is in the output."""
+        """Return the row that the record of this id becomes in the output."""
         drawn = self._drawn(name)
         text = _TEXTS[drawn % len(_TEXTS)]
         k = drawn // 16 % BUCKETS
@@ -76,7 +76,7 @@ class Records:
 
     @staticmethod
     def id_of(row: Row) -> str:
-        """Return the id of the record that a row of the output claims to be."""
+        """Return the id of the record that an output row claims to be."""
         return str(row[0]).partition("\t")[0]
 
     def bucket_of(self, row: Row) -> str:
@@ -94,7 +94,7 @@ class Records:
         return gzip.compress(data, 1) if self.packed and self.form not in TABLES else data
 
     def read(self, name: str, data: bytes, *, growing: bool = False) -> list[Row]:
-        """Return the rows of an output file. A growing file may end in the middle of a record. Raises if it is torn."""
+        """Return the rows of an output file. A growing file may end in the middle of a record. Raises if the file is torn."""
         for extension, codec in ((".gz", "gzip"), (".zst", "zstd")):
             if name.endswith(extension):
                 data = pa.CompressedInputStream(pa.BufferReader(data), codec).read()

@@ -1,7 +1,7 @@
-"""One round: files land all the time, a query takes them, it is killed in every way and started again; a stranger reads.
+"""One round: files land all the time, a query takes them, it is killed in every way and started again; an independent reader checks.
 
-Data and options follow from the seed, and so does the order of kills and the times between them; the moments at which
-they meet the query do not, because processes are not repeatable.
+Data and options follow from the seed, and so do the order of kills and the times between them; the moments at which
+they hit the query do not, because processes are not repeatable.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 _MARK = "PENSTOCK_SOAK"  # every process of a start has it in its environment
 _KILLS = {"driver": 2, "jvm": 2, "executor": 3, "worker": 3, "keeper": 1, "all": 3, "stall": 2}
 _KILL_SECONDS = (5.0, 30.0)
-_AWAKE_SHARE = 0.8  # of the kills: not while Spark starts
+_AWAKE_SHARE = 0.8  # of the kills: these do not happen while Spark starts
 _LAND_SECONDS = (0.1, 1.5)
-_END_SECONDS = 90  # until what was killed is gone
+_END_SECONDS = 90  # until the killed processes are gone
 _LAST_SECONDS = 900
 _EXPECTED_CODES = {"PST-000"}  # Spark's own errors, and the JVM's end
-_EXPECTED_OF_TWO = {"PST-300", "PST-301"}  # of two drivers at the same time one loses
+_EXPECTED_OF_TWO = {"PST-300", "PST-301"}  # of two drivers at the same time, one loses
 
 
 class Wrong(Exception):
-    """Something that must never be was found."""
+    """An invariant was violated."""
 
 
 @dataclass
 class Outcome:
-    """What a round did, a line of the artifact."""
+    """What a round did: a line of the artifact."""
 
     seed: int
     settings: str = ""
@@ -77,11 +77,11 @@ class Start:
     hit: bool = False
 
     def processes(self) -> list[tuple[str, psutil.Process]]:
-        """Return what lives of it, by kind."""
+        """Return its living processes, by kind."""
         return [(kind, process) for kind, process in _marked() if _mark_of(process) == self.mark]
 
     def has_ended(self) -> bool:
-        """Tell whether nothing is left of it but its keepers, which outlive it."""
+        """Tell whether all its processes are gone except its keepers, which outlive it."""
         return self.process.poll() is not None and all(kind == "keeper" for kind, _ in self.processes())
 
     def said(self) -> str:
@@ -90,7 +90,7 @@ class Start:
 
 
 class Round:
-    """A round in a directory of its own."""
+    """A round in a new directory."""
 
     def __init__(self, seed: int, directory: Path) -> None:
         self._directory = directory
@@ -104,7 +104,7 @@ class Round:
         self.outcome = Outcome(seed, str(self._settings))
 
     def run(self, seconds: float) -> Outcome:
-        """Run it; what is wrong is in the outcome, and then the directory stays."""
+        """Run it; a fault is in the outcome, and then the directory is kept."""
         started = time.monotonic()
         shutil.rmtree(self._directory, ignore_errors=True)
         self._src.mkdir(parents=True)
@@ -137,7 +137,7 @@ class Round:
             self._land()
 
     def _land(self) -> None:
-        """Put the next file there as programs do: under a hidden name first."""
+        """Put the next file in place as programs do: under a hidden name first."""
         records = self._settings.records
         path = self._src / records.name(self._landed)
         path.parent.mkdir(exist_ok=True)
@@ -187,7 +187,7 @@ class Round:
         return self._current
 
     def _spark_home(self, master: str) -> dict[str, str]:
-        """Return the variable of a home of Spark that executors may write their logs to, where there are executors."""
+        """Return a variable with a home of Spark to which executors may write their logs, if there are executors."""
         import pyspark  # noqa: PLC0415 - only for its place
 
         if not master.startswith("local-cluster"):
@@ -201,7 +201,7 @@ class Round:
         return {"SPARK_HOME": str(home)}
 
     def _wait(self, reader: subprocess.Popen[bytes], seconds: float, *, until: str | None = None) -> None:
-        """Wait until the time is over, the driver has said `until` or has ended, or the reader complains."""
+        """Wait until the time is over, the driver has printed `until` or has ended, or the reader complains."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and self._current is not None and not (until and until in self._current.said()):
             if reader.poll() is not None:
@@ -212,7 +212,7 @@ class Round:
             time.sleep(0.1)
 
     def _look_at_end(self, start: Start) -> None:
-        """Raise unless there is a reason for which the driver has ended."""
+        """Raise unless the driver has ended for a known reason."""
         said = start.said()
         codes = set(re.findall(r"PST-\d+", said))
         allowed = _EXPECTED_CODES | (set() if start.alone else _EXPECTED_OF_TWO)
@@ -221,7 +221,7 @@ class Round:
         self.outcome.fenced += bool(codes & _EXPECTED_OF_TWO)
 
     def _kill(self, start: Start) -> None:
-        """Kill something of the driver, or stop all of it."""
+        """Kill some of the driver's processes, or stop all of them."""
         living = start.processes()
         kinds = [*sorted({kind for kind, _ in living} & _KILLS.keys()), "all", "stall"]
         kind = self._chance.choices(kinds, [_KILLS[kind] for kind in kinds])[0]
@@ -242,7 +242,7 @@ class Round:
                 self._await_end([start])
 
     def _go_on_with_stalled(self) -> None:
-        """Let the driver that was stopped go on beside its successor for a while; end it if nothing else does."""
+        """Let the stopped driver go on next to its successor for a while; end it if nothing else does."""
         assert self._stalled is not None
         if self._current is not None:
             self._current.alone = False
@@ -257,7 +257,7 @@ class Round:
         self._stalled = None
 
     def _surgery(self) -> None:
-        """Take the last entry out of Spark's log of commits, as a crash in front of it would."""
+        """Delete the last entry of Spark's commit log, as a crash before it would."""
         commits = [path for path in self._dst.glob("_penstock/checkpoint/commits/*") if path.name.isdigit()]
         if commits:
             last = max(commits, key=lambda path: int(path.name))
@@ -304,7 +304,7 @@ class Round:
             _wrong(f"penstock verify ended with {done.returncode}: {done.stdout.strip()} {done.stderr.strip()}")
 
     def _compare(self) -> None:
-        """Read all there is once more, and compare it with what was landed: nothing of the product is asked."""
+        """Read all output once more, and compare it with the input, without any code of the product."""
         last = Reader(self._dst, self._settings)
         last.poll()
         records = self._settings.records
@@ -324,7 +324,7 @@ class Round:
         return [(kind, process) for kind, process in _marked() if _mark_of(process).startswith(f"{self._directory}:")]
 
     def _await_end(self, starts: list[Start]) -> None:
-        """Wait until these drivers are gone, with all below them; raise if they stay."""
+        """Wait until these drivers are gone, with all their child processes; raise if any stays."""
         for start in starts:
             _await(lambda start=start: start.has_ended(), _END_SECONDS, f"end of what was killed, see {start.log}")  # type: ignore[misc]
         starts.clear()
@@ -342,7 +342,7 @@ def _wrong(what: str) -> NoReturn:
 
 
 def _await(over: Callable[[], bool], seconds: float, what: str) -> None:
-    """Wait for something; raise if it does not come."""
+    """Wait for a condition; raise if it does not come true."""
     end = time.monotonic() + seconds
     while not over():
         if time.monotonic() > end:
@@ -356,7 +356,7 @@ def _start_reader(dst: Path, seed: int) -> subprocess.Popen[bytes]:
 
 
 def _answer(reader: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Have the reader end; return what it has seen."""
+    """End the reader; return what it has seen."""
     out, _ = reader.communicate()
     if reader.returncode:
         _wrong(f"the reader ended with {reader.returncode}")
@@ -387,7 +387,7 @@ def _kind(command: list[str]) -> str:
         ("CoarseGrainedExecutorBackend", "executor"),
         ("java", "jvm"),
         ("pyspark.", "worker"),
-        ("penstock.session.forkserver", "worker"),  # the server, or what it has forked
+        ("penstock.session.forkserver", "worker"),  # the server, or a process that it has forked
     ):
         if part in text:
             return kind

@@ -1,8 +1,8 @@
-"""Rows of every type through every way that a part goes, and what other readers find in the files.
+"""Rows of every type, in every way in which a part is written, and what other readers find in the files.
 
 A seed is a case: columns and their types, values with the odd ones of each type, format and compression, when files are
-closed, how much is kept in memory, how many tasks and batches, and after which batches another driver goes on, with other
-options. Each file is then read by programs that know nothing of us.
+closed, how much is kept in memory, how many tasks and batches, and after which batches another driver takes over, with other
+options. Then programs that know nothing of Penstock read each file.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ _DEPTH = 3
 
 @dataclass
 class Step:
-    """One batch: what each task is given, the options of the sink, and who drives it."""
+    """One batch: the rows of each task, the options of the sink, and the driver."""
 
     tasks: list[list[pa.RecordBatch]]
     options: dict[str, str]
@@ -154,7 +154,7 @@ class Step:
 
 
 class Case:
-    """All that is random, drawn from the seed."""
+    """All random choices, drawn from the seed."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -190,7 +190,7 @@ class Case:
         )
 
     def run(self, directory: Path, spark: SparkSession | None = None) -> None:
-        """Write all, and let every reader look at it; `AssertionError` if one sees anything else than was written."""
+        """Write all rows, and let every reader read them; `AssertionError` if one finds anything other than what was written."""
         out = directory / "out"
         with ExitStack() as stack:
             stack.enter_context(clock.use(FakeClock()))
@@ -206,7 +206,7 @@ class Case:
             if (reader, self.format) == (
                 "Spark",
                 "orc",
-            ):  # whose reader takes a column of 0.0 and -0.0, its own too, for one of the first
+            ):  # this reader takes a column of 0.0 and -0.0, in its own files too, for the first of the two
                 found, expected = _without_signs_of_zeros(found), _without_signs_of_zeros(expected)
             assert found == expected, f"{reader} reads {_difference(found, expected)}"
 
@@ -238,7 +238,7 @@ class Case:
         names = self._chance.sample(self._names, self._chance.randint(1, 6))
         fields = [_field(name, self._type(_DEPTH), nullable=self._chance.random() < 0.8) for name in names]
         schema = {"type": "struct", "fields": [_field("id", "long", nullable=False), *map(_nullable_void, fields)]}
-        # Structs in structs are refused, since Arrow writes other rows of them.
+        # Structs in structs are refused, because Arrow writes other rows than those given.
         return self._schema() if self.format == "orc" and json.dumps(schema).count('"struct"') > 2 else schema
 
     @property
@@ -282,7 +282,7 @@ class Case:
         return Step(tasks, options, f"driver {number // chance.randint(1, 3)}", chance.choice((0, 0.1, 2, 100)))
 
     def _batch(self) -> pa.RecordBatch:
-        """Return rows as a slice of more, as Spark never gives them but Arrow may; those of the slice are expected."""
+        """Return rows as a slice of more rows, as Spark never gives them but Arrow may; the rows of the slice are expected."""
         chance = self._chance
         count, before = chance.randint(0, _ROWS_MAX), chance.randint(0, 2)
         rows = [self._row() for _ in range(before + count + chance.randint(0, 2))]
@@ -331,7 +331,7 @@ class Case:
             return Decimal(whole * chance.choice((1, -1))).scaleb(-scale, _EXACT)
         if kind == "string":
             return "".join(chance.choice(_WORDS) for _ in range(chance.randint(0, 3)))[:9]
-        # Arrow reads the times of ORC in nanoseconds, and writes fractions before 1970 as nobody else reads them.
+        # Arrow reads ORC's times in nanoseconds, and writes fractions before 1970 differently from all others.
         held = [at for at in _TIMES if 1677 < at.year < 2262 and (at.year >= 1970 or not at.microsecond)]
         times = held if self.format == "orc" else list(_TIMES)
         days = [day for day in _DAYS if self.format != "orc" or day >= date(1582, 10, 15)]
@@ -357,7 +357,7 @@ class Case:
         fields = self.schema["fields"]
         if self.format == "parquet" and files:
             yield "Arrow", self._of_arrow(table for path in files for table in [pq.ParquetFile(path).read()])
-            if "void" not in json.dumps(self.schema):  # nothing but Arrow and Spark knows it
+            if "void" not in json.dumps(self.schema):  # only Arrow and Spark know this type
                 tables = (_of_duckdb("select * from read_parquet(?)", path) for path in files)
                 yield "DuckDB", self._of_arrow(tables)
                 yield "polars", self._of_arrow(pl.read_parquet(path).to_arrow() for path in files)
@@ -372,7 +372,7 @@ class Case:
             yield "Python", self._of_csv(files)
         elif self.format == "text":
             yield "Python", ([line] for path in files for line in _text(path).split("\n")[:-1])
-        # Of a name in ORC, in its own files too, Spark takes what is between backticks.
+        # Of a name in ORC, in its own files too, Spark uses only the part between backticks.
         is_cut = self.format == "orc" and "`" in json.dumps(self.schema)
         if spark is not None and files and self.format not in {"csv", "avro"} and not is_cut:
             yield "Spark", self._of_spark(spark, files)
@@ -422,7 +422,7 @@ def _nullable_void(field: Spark) -> Spark:
 
 
 def _all_nullable(schema: Any) -> Any:
-    """Return what Spark makes of the schema of files."""
+    """Return the schema that Spark makes of the schema of files."""
     text = schema.json()
     for name in ("nullable", "containsNull", "valueContainsNull"):
         text = text.replace(f'"{name}":false', f'"{name}":true')
@@ -431,7 +431,7 @@ def _all_nullable(schema: Any) -> Any:
 
 def _of_duckdb(query: str, path: Path) -> pa.Table:
     found = duckdb.sql(query, params=[str(path)])
-    assert found is not None  # it is, of statements
+    assert found is not None  # it always is, for statements
     return found.to_arrow_table()
 
 
@@ -445,7 +445,7 @@ def _text(path: Path) -> str:
 
 
 def _of_json(value: Any, kind: Spark) -> Any:
-    """Return what JSON says of a value of this type, plain."""
+    """Return the plain value that JSON represents for this type."""
     if value is None:
         return None
     if isinstance(kind, str):
@@ -465,7 +465,7 @@ def _of_json(value: Any, kind: Spark) -> Any:
 
 
 def _plain(value: Any, kind: Spark) -> Any:  # noqa: PLR0911 - what a reader gives
-    """Return a value as every reader would give it: members in order, times as microseconds, maps sorted."""
+    """Return a value in a common plain form: members in order, times as microseconds, maps sorted."""
     if value is None:
         return None
     if isinstance(kind, dict):
@@ -490,13 +490,13 @@ def _plain(value: Any, kind: Spark) -> Any:  # noqa: PLR0911 - what a reader giv
 
 
 def _since_epoch(moment: datetime) -> timedelta:
-    if hasattr(moment, "to_pydatetime"):  # pandas' own, which Arrow makes of nanoseconds
+    if hasattr(moment, "to_pydatetime"):  # pandas' type, which Arrow uses for nanoseconds
         moment = moment.to_pydatetime()
     return (moment.astimezone(timezone.utc).replace(tzinfo=None) if moment.tzinfo else moment) - _EPOCH
 
 
 def shown(rows: Any) -> Iterator[str]:
-    """Return rows as text that can be counted."""
+    """Return rows as text, so that they can be counted."""
     return (repr(list(row)) for row in rows)
 
 

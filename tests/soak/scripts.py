@@ -1,4 +1,4 @@
-"""Random scripts for the crash explorer: what a sink does in a handful of steps, drawn from a seed."""
+"""Random scripts for the crash explorer: a few steps of a sink, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from penstock.testing import Report, explore
 from tests.testing.sink_program import SinkProgram, Step
 
-STATES_MAX = 10_000  # of one script; many scripts find more than one that is explored to its end
+STATES_MAX = 10_000  # for one script; many scripts find more than one that is explored completely
 _CHOICES = {
     "rollSize": ("1", "30", "60", "1m"),
     "rollRows": ("1", "2", "3"),
@@ -23,7 +23,7 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class Script:
-    """A program, and how deep and how wide it is crashed."""
+    """A program, and how deeply and widely it is crashed."""
 
     seed: int
     steps: list[Step]

@@ -1,4 +1,4 @@
-"""What a round is: drawn from its seed, as are the options of each of its starts."""
+"""The settings of a round and the options of each of its starts, drawn from the round's seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FORMS = ("text", "json", "csv", *TABLES)
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a round that all its starts share: the options that say what the output is."""
+    """The settings of a round that all its starts share: the options that define the output."""
 
     engine: str
     records: Records
@@ -51,7 +51,7 @@ def settings(seed: int) -> Settings:
 
 
 def start_of(drawn: Settings, number: int) -> dict[str, Any]:
-    """Return what start `number` of a round is given: these options may be others at each start."""
+    """Return the options of start `number` of a round; they may differ at each start."""
     chance = random.Random(f"{drawn.records.seed} start {number}")  # noqa: S311 - repeatable
     source = _some(
         chance,
@@ -81,12 +81,12 @@ def start_of(drawn: Settings, number: int) -> dict[str, Any]:
 
 
 def last_start() -> dict[str, Any]:
-    """Return what the last start of a round is given: it takes all there is and ends."""
+    """Return the options of a round's last start: it takes all available input and ends."""
     return {"master": "local[2]", "trigger": "last", "repartition": 0, "source": {"settle": "0"}, "sink": {}}
 
 
 def _some(chance: random.Random, share: float, **values: tuple[str, ...]) -> dict[str, str]:
-    """Return each option with a probability, with one of its values."""
+    """Return each option with some probability, with one of its values."""
     return {name: chance.choice(given) for name, given in values.items() if chance.random() < share}
 
 

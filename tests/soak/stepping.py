@@ -1,7 +1,7 @@
 """The ingests of `damaged` without Spark, in a process that is killed: `python -m tests.soak.stepping ROOT`.
 
-Each has its source, stage, sink and a checkpoint as Spark would write it, from which every start goes on. A start says `ready`, runs
-batches until nothing is left, and says `done`.
+Each has its source, stage, sink and a checkpoint as Spark would write it, from which every start continues. A start prints `ready`,
+runs batches until no input is left, and prints `done`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RECORDS = COMMON | {"badRecords": "quarantine"}
 
 
 def pipelines(root: Path) -> dict[str, dict[str, Any]]:
-    """Return what makes each pipeline."""
+    """Return functions that make each pipeline."""
     options: dict[str, dict[str, Any]] = {
         "text": {"source": COMMON},
         "csv": {
@@ -49,7 +49,7 @@ def pipelines(root: Path) -> dict[str, dict[str, Any]]:
 
 
 class Restarted(Pipeline):
-    """A pipeline that goes on where its checkpoint says, whose files are written as Spark writes them: whole, or not."""
+    """A pipeline that continues from its checkpoint; the checkpoint's files are written as Spark writes them, complete or not."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,7 +68,7 @@ class Restarted(Pipeline):
         part.rename(path)
 
     def out(self) -> None:
-        """Run batches until there is nothing more."""
+        """Run batches until there is no more input."""
         before = -1
         while self.batch != before:
             before = self.batch
@@ -77,14 +77,14 @@ class Restarted(Pipeline):
 
 @dataclass
 class Stepping:
-    """One run of it: `kills` processes are killed while files come in."""
+    """One run: `kills` processes are killed while files arrive."""
 
     root: Path
     seed: int
     kills: int
 
     def run(self) -> dict[str, Proof]:
-        """Have all come in under kills, run all ingests out, and return what `verify --source` says of each."""
+        """Let all files arrive under kills, run all ingests to their end, and return the answers of `verify --source`."""
         chance = random.Random(self.seed)  # noqa: S311 - repeatable
         coming = Damaged(self.root / "given", self.seed, self.kills)
         for name in pipelines(self.root):
@@ -118,7 +118,7 @@ class Stepping:
 
 
 def main(root: Path) -> None:
-    """Run the pipelines, one after the other; each is made anew."""
+    """Run the pipelines, one after the other; each is created anew."""
     print("ready", flush=True)  # noqa: T201 - whoever started this waits for it
     for given in pipelines(root).values():
         stages.Stage.of.cache_clear()

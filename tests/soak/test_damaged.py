@@ -1,4 +1,4 @@
-"""Real logs with damaged lines, drifting events and rotated logs, under SIGKILL: what came in is there, or was set aside."""
+"""Real logs with damaged lines, drifting events and rotated logs, under SIGKILL: all input is in the output, or was set aside."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_in_is_out_and_aside_after_kills(tmp_path: Path, kills: int, seed: int) 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_one_spark_with_four_ingests_that_is_killed(tmp_path: Path) -> None:
-    """`penstock run` of the same and of rotated logs, killed as a group: each is proved, and no rotated line is lost or doubled."""
+    """`penstock run` on the same input and rotated logs, killed as a group: each is proved, and no rotated line is lost or doubled."""
     Damaged(tmp_path, seed=2, kills=10).run()
 
 
 def test_one_line_in_a_hundred_is_damaged() -> None:
-    """The tool that damages lines damages about as many as it says, the same ones for the same seed."""
+    """The tool damages about as many lines as it says, and the same lines for the same seed."""
     data = b"".join(b"line %d of a log\n" % place for place in range(20_000))
     first, again = (damaged(data, random.Random(1)) for _ in range(2))  # noqa: S311 - repeatable
     assert first == again

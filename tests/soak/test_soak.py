@@ -1,4 +1,4 @@
-"""The soak itself: a seed says everything that is random, and its reader finds what it is there to find."""
+"""Tests of the soak: its random choices follow from a seed, and its reader finds the faults that it is there to find."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rows(file: int) -> str:
 
 @pytest.mark.slow
 def test_same_seed_same_script_same_states() -> None:
-    """A script drawn and explored twice with one seed is the same script and sees the same states."""
+    """A script drawn and explored twice with one seed is the same and reaches the same states."""
     reports = [script(5).explore(1000) for _ in range(2)]
     assert script(5) == script(5) != script(6)
     assert reports[0] == reports[1]
@@ -60,13 +60,13 @@ def test_same_seed_same_round() -> None:
 @pytest.mark.slow
 @given(st.integers(0, 1 << 40))
 def test_texts_are_read_as_python_reads_them(seed: int) -> None:
-    """Files in any encoding, cut in any way, against Python's codecs, `csv` and `json` on whole files; the soak goes on for hours."""
+    """Files in any encoding, cut in any way, compared with Python's codecs, `csv` and `json` on whole files; the soak takes hours."""
     with tempfile.TemporaryDirectory() as directory:
         texts.Case(seed).run(Path(directory))
 
 
 def test_same_seed_same_text() -> None:
-    """A case follows from its seed alone, and they differ in all that can be chosen."""
+    """A case follows from its seed alone, and the cases cover every choice."""
     assert str(texts.Case(3)) == str(texts.Case(3)) != str(texts.Case(4))
     cases = [texts.Case(seed) for seed in range(300)]
     assert {case.format for case in cases} == {"text", "json", "csv"}
@@ -77,7 +77,7 @@ def test_same_seed_same_text() -> None:
 
 @pytest.mark.slow
 def test_texts_see_a_reader_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that looks for its separator in bytes, whatever they mean, is found out by one of the first cases."""
+    """One of the first cases exposes a reader that looks for its separator in bytes, regardless of characters."""
     monkeypatch.setattr(families.RecordFormat, "in_bytes", lambda _, fmt: True)
     for seed in range(200):
         directory = tmp_path / str(seed)
@@ -90,7 +90,7 @@ def test_texts_see_a_reader_that_is_wrong(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_same_seed_same_reads() -> None:
-    """A case of reads follows from its seed alone, and they differ in all that can be chosen."""
+    """A case of reads follows from its seed alone, and the cases cover every choice."""
     assert reads.Case(3).records == reads.Case(3).records != reads.Case(4).records
     cases = [reads.Case(seed) for seed in range(60)]
     assert {case.format for case in cases} == {"json", "csv", "parquet"}
@@ -98,7 +98,7 @@ def test_same_seed_same_reads() -> None:
 
 
 def test_reads_see_a_reader_that_is_wrong(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader that rounds decimals as Arrow does, some of them wrongly, is found out by a case that ours passes."""
+    """A case that our reader passes exposes a reader that rounds decimals as Arrow does, some of them wrongly."""
     session = spark.newSession()
     case = next(case for case in map(reads.Case, range(100)) if "decimal(38,2)" in case.schema)
     (tmp_path / "ours").mkdir()
@@ -111,7 +111,7 @@ def test_reads_see_a_reader_that_is_wrong(tmp_path: Path, spark: SparkSession, m
 
 
 def test_same_seed_same_writes() -> None:
-    """A case of writes follows from its seed alone, and they differ in all that can be chosen."""
+    """A case of writes follows from its seed alone, and the cases cover every choice."""
     assert str(writes.Case(3)) == str(writes.Case(3)) != str(writes.Case(4))
     cases = [writes.Case(seed) for seed in range(100)]
     assert {case.format for case in cases} == {"text", "json", "csv", "parquet", "orc"}
@@ -121,7 +121,7 @@ def test_same_seed_same_writes() -> None:
 
 
 def test_writes_see_a_sink_that_is_wrong(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink that leaves quotes in values of CSV as they are is found out by a case that ours passes."""
+    """A case that our sink passes exposes a sink that does not escape quotes in CSV values."""
     session = spark.newSession()
     for name, value in writes.SPARK_CONFIGURATION.items():
         session.conf.set(name, value)
@@ -141,14 +141,14 @@ def test_writes_see_a_sink_that_is_wrong(tmp_path: Path, spark: SparkSession, mo
 @settings(max_examples=10)
 @given(st.integers(0, 1 << 40))
 def test_rows_are_read_by_others_as_they_were_written(seed: int) -> None:
-    """Any type through any way that a part goes, by Arrow, DuckDB, polars or Python; Spark reads them in the soak, which goes on."""
+    """Any type, in any way in which a part is written, is read by Arrow, DuckDB, polars or Python; in the soak also by Spark."""
     with tempfile.TemporaryDirectory() as directory:
         rows_module.Case(seed).run(Path(directory))
 
 
 @pytest.mark.slow
 def test_same_seed_same_rows() -> None:
-    """A case of rows follows from its seed alone, and they differ in all that can be chosen."""
+    """A case of rows follows from its seed alone, and the cases cover every choice."""
     assert str(rows_module.Case(3)) == str(rows_module.Case(3)) != str(rows_module.Case(4))
     cases = [rows_module.Case(seed) for seed in range(100)]
     assert {case.format for case in cases} == {"text", "json", "csv", "parquet", "orc", *WITH_AVRO}
@@ -157,7 +157,7 @@ def test_same_seed_same_rows() -> None:
 
 
 def test_rows_see_a_sink_that_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink that leaves out the last row of what it assembles is found out by one of the first cases."""
+    """One of the first cases exposes a sink that leaves out the last row of what it assembles."""
     copied = tableparts.read_batches
     monkeypatch.setattr(
         tableparts, "read_batches", lambda *given: (batch.slice(0, batch.num_rows - 1) for batch in copied(*given))
@@ -174,7 +174,7 @@ def test_rows_see_a_sink_that_is_wrong(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("form", ["text", "json", "csv", "parquet"])
 def test_records_are_read_as_they_were_made(form: str) -> None:
-    """What is written as input is read back from an output of the same format, also packed, every odd value included."""
+    """Input records are read back from an output of the same format, also compressed, with every odd value."""
     for packed in (False, True):
         records = Records(3, form, form, packed)
         expected = [records.row(name) for name in records.ids(1)]
@@ -193,7 +193,7 @@ FAULTS: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_reader_sees(tmp_path: Path, fault: str) -> None:
-    """A record twice, in part or never made, a file that goes or changes: the reader says so, and nothing before."""
+    """A record twice, in part or never made, a file that disappears or changes: the reader reports these, and nothing before them."""
     said, break_it = FAULTS[fault]
     (tmp_path / "_penstock").mkdir()
     (tmp_path / "_penstock" / "hidden").write_text("nothing to look at")

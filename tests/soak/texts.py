@@ -1,7 +1,7 @@
-"""Files in every encoding, cut in every way: what is read against Python's own codecs, `csv` and `json`, on whole files.
+"""Files in every encoding, cut in every way: our reader is compared with Python's own codecs, `csv` and `json` on whole files.
 
-A seed is a case: encoding, separator, format, compression, byte order mark, last line end, bytes that are no text, and the
-sizes at which files are cut. The reader it is compared with decodes a whole file and splits what comes out.
+A seed is a case: encoding, separator, format, compression, byte order mark, last line end, invalid bytes, and the
+sizes at which files are cut. The reference reader decodes a whole file and splits the result.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ _CSV_COLUMNS = 2
 _BEHIND = b"\n" * 8  # longer than any character
 _METADATA = "struct<path: string, modified: timestamp, size: bigint, offset: bigint>"
 _SCHEMAS = {"text": "value string", "json": "a string, b bigint", "csv": "a string, b string"}
-# What Unicode has at the edges of its forms, and what gives bytes that look like separators in one of them.
+# Characters at the edges of Unicode's forms, and characters whose bytes look like separators in one of them.
 _ODD = "\ufeff\u0a31\u0100\u010a\u0d0a\u0a0d\u0a00\u7c7c\u2028\x85\x0b\x1c§¥‾¬äé€かソ表予日本、。가힣\u309a\ufffd\ue000😀\U0010ffff"
 
 
 @cache
 def encodings() -> tuple[str, ...]:
-    """Return all encodings of text that Python has."""
+    """Return all text encodings that Python has."""
     names = []
     for name in sorted(module.name for module in pkgutil.iter_modules(codecs_of_python)):
         try:
@@ -80,7 +80,7 @@ def encodings() -> tuple[str, ...]:
 
 @cache
 def alphabet(encoding: str) -> tuple[str, ...]:
-    """Return characters of an encoding: ASCII, odd ones, and those with a byte of ASCII among theirs."""
+    """Return characters of an encoding: ASCII, odd ones, and those whose bytes include one of ASCII."""
     drawn = random.Random(encoding)  # noqa: S311 - repeatable
     points = [*range(1, 0x180), *map(ord, _ODD), *drawn.sample(range(0x180, 0xD800), 3000)]
     known = [chr(point) for point in points if _encoded(chr(point), encoding)]
@@ -98,7 +98,7 @@ def _encoded(text: str, encoding: str) -> bytes:
 
 @dataclass
 class File:
-    """One input file: the encoding it is in, whether it has a mark, and its bytes before they are compressed."""
+    """One input file: its encoding, whether it has a mark, and its bytes before compression."""
 
     name: str
     codec: str
@@ -108,7 +108,7 @@ class File:
 
 
 class Case:
-    """All that is random, drawn from the seed."""
+    """All random choices, drawn from the seed."""
 
     def __init__(self, seed: int) -> None:
         self.draw = draw = random.Random(seed)  # noqa: S311 - repeatable
@@ -148,16 +148,14 @@ class Case:
         text = getattr(self, f"_{self.format}")(codec)
         body = text.encode(codec, "ignore")
         wide = form.startswith(("utf-16", "utf-32"))
-        if (
-            self.dirty and not self.header and not (wide and self.format == "csv")
-        ):  # no reader parses what that would be
+        if self.dirty and not self.header and not (wide and self.format == "csv"):  # no reader parses this combination
             body = self._soiled(body)
         mark = self._mark(codec, form) if draw.random() < 0.4 or form in {"utf-16", "utf-32"} else b""
         name, packed = self._packed(mark + body)
         return File(f"{number}{name}", codec, mark, body, packed)
 
     def _soiled(self, body: bytes) -> bytes:
-        """Return a text with some bytes in it that are no text in most encodings; in CSV, they stand within a field."""
+        """Return a text with some bytes that are invalid in most encodings; in CSV, they stand within a field."""
         draw = self.draw
         for _ in range(draw.choice((1, 1, 3))):
             dirt = draw.choice((b"\xff", b"\xc3", b"\x81", b"\x8f", b"\xf0\x9f", b"\xed\xa0\x80", b"\xa4\xd4"))
@@ -170,10 +168,10 @@ class Case:
 
     @staticmethod
     def _mark(codec: str, form: str) -> bytes:
-        """Return what tells the byte order, or that it is UTF-8; other encodings that have ASCII may stand behind it, too."""
+        """Return the mark of the byte order or of UTF-8; another encoding that contains ASCII may follow it, too."""
         if form.startswith(("utf-16", "utf-32")) or codec == "gb18030":
             return "\ufeff".encode(codec)
-        # An encoding in which quotes and line feeds lie elsewhere, or that has states, knows no mark.
+        # An encoding that encodes quotes and line feeds differently, or that has states, does not know a mark.
         plain = bytes(range(9, 14))
         stateless = not codec.startswith(("iso2022", "hz", "utf-7", "charmap"))
         return codecs.BOM_UTF8 if stateless and plain.decode(codec) == plain.decode("ascii") else b""
@@ -195,7 +193,7 @@ class Case:
         if draw.random() < 0.1 and _encoded("\ufeff", codec):
             drawn.insert(0, "\ufeff")
         text = "".join(c for c in drawn if c not in without)
-        # Escape characters of encodings with states read as other text, which would be no JSON or CSV.
+        # The escape characters of encodings with states read as other text, which would be invalid JSON or CSV.
         return text if self.format == "text" or _encoded(text, codec).decode(codec, "replace") == text else "x"
 
     def _text(self, codec: str) -> str:
@@ -223,7 +221,7 @@ class Case:
         without = "\0" if all_quoted else "\0\r\n"  # Python leaves some line breaks without quotes
         form: dict[str, Any] = {"delimiter": self.field_sep, "lineterminator": end}
         writer = csv.writer(out, quoting=csv.QUOTE_ALL, **form) if all_quoted else csv.writer(out, **form)
-        if self.header and draw.random() < 0.9:  # else the file is empty
+        if self.header and draw.random() < 0.9:  # otherwise the file is empty
             writer.writerow(draw.choice((("a", "b"), ("b", "a"))))
         for _ in range(draw.choice((0, 1, 3, 8)) if out.getvalue() or not self.header else 0):
             writer.writerow([self._some(codec, without=without) + "x" for _ in range(2)])
@@ -232,7 +230,7 @@ class Case:
     # -- what is expected ----------------------------------------------------------------------------------------
 
     def expected(self, *, behind: bytes = b"") -> list[tuple[Any, ...]] | type[Exception]:
-        """Return the rows, or the error, if `behind` follows each file: it decides on a character that is cut off there."""
+        """Return the rows, or the error, if `behind` follows each file: it decides about a character that is cut off there."""
         if self.sep and self.sep not in {codec_text for codec_text in [self._round_trip(self.sep)] if codec_text}:
             return OptionError
         if self.sep and "\ufffd" in self.sep and self.errors == "replace":
@@ -249,7 +247,7 @@ class Case:
                 text = (file.body + behind).decode(file.codec, "replace")[: -len(behind)]
             if any(
                 "\ud800" <= character < "\ue000" for character in text
-            ):  # halves of characters, which UTF-7 can spell
+            ):  # halves of characters, which UTF-7 can encode
                 if self.errors == "fail":
                     return BadRecord
                 text = "".join("\ufffd" if "\ud800" <= character < "\ue000" else character for character in text)
@@ -257,7 +255,7 @@ class Case:
                 rows += self._rows(text if file.mark else text.removeprefix("\ufeff"))
             except (
                 ValueError
-            ):  # bytes that are no text in the wrong place; or of a codec that reads another backslash than it wrote
+            ):  # invalid bytes in the wrong place; or bytes of a codec that reads another backslash than it wrote
                 return BadRecord
         return rows
 
@@ -281,7 +279,7 @@ class Case:
     # -- what is read --------------------------------------------------------------------------------------------
 
     def run(self, directory: Path) -> None:
-        """Read the files and compare; `AssertionError` names what is wrong."""
+        """Read the files and compare; `AssertionError` names the difference."""
         for number, file in enumerate(self.files):
             (directory / file.name).write_bytes(file.packed)
             os.utime(directory / file.name, (number, number))
@@ -322,7 +320,7 @@ class Case:
         return rows
 
     def _compare_lines(self, text: bytes, rows: list[tuple[Any, ...]], end: dict[str, Any]) -> None:
-        """Lines that pass as bytes are those that are read as rows."""
+        """Lines that pass as bytes are the lines that are read as rows."""
         values = [row[0] if self.binary else row[0].encode() for row in rows]
         last = b"".join(value + b"\n" for value in values[-len(text.split(b"\n")) + 1 :])
         if self.sep in {None, "\n"}:
@@ -343,7 +341,7 @@ class Case:
             return stack.pop_all()
 
     def _compare_bytes(self, rows: list[tuple[Any, ...]]) -> None:
-        """Binary values are the bytes of the file, all but marks and separators, and decode to what is expected."""
+        """Binary values are the bytes of the file, except marks and separators, and decode to the expected rows."""
         expected = self.expected(behind=_BEHIND if self.dirty else b"")
         assert not isinstance(expected, type)
         assert len(rows) == len(expected), f"{self}:\nfound    {rows}\nexpected {expected}"
@@ -362,7 +360,7 @@ class Case:
                 assert body in {joined, joined + sep}, f"{self}: {rows}"
 
     def _compare_places(self, found: list[tuple[Any, ...]]) -> None:
-        """A record is found again at the offset that its row has."""
+        """Each record is found again at the offset in its row."""
         by_name = {file.name: file for file in self.files}
         for *values, place in found:
             file = by_name[place["path"].rpartition("/")[2]]

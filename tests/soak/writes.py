@@ -1,8 +1,8 @@
-"""The same rows by the sink and by Spark's own writer: what Spark reads of both, and in which directories they lie.
+"""The same rows written by our sink and by Spark's own writer: Spark reads both, and the directories are compared.
 
 A seed is a case: columns of any type and name, rows with the odd values of each type, a format with its options, and often a column that
-names directories. Either both write the rows, and Spark reads the same of both, or both refuse them. What is known to differ is not
-drawn: `docs/options.md` says what it is. What other readers find in files of the sink is for `rows`.
+names directories. Either both write the rows, and Spark reads the same from both, or both refuse them. Known differences are not
+drawn: `docs/options.md` lists them. What other readers find in files of the sink is checked by `rows`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAMES = (
     "a", "B", "b", "c.d", "ü", "x y", "select", 'q"q', "-", "_e", "Ω", "f,g", "tab\t", "{h}", "`i`", "j=k", "0", "%25", "p", "#n", "'",
     "\\", "l\nf", "\u2028", "😀", "long" * 30, " ",
 )  # fmt: skip
-_PLAIN = {"a", "B", "b", "ü", "select", "_e", "Ω", "0", "p"}  # as the template has them, and the directory
+_PLAIN = {"a", "B", "b", "ü", "select", "_e", "Ω", "0", "p"}  # as in the template and the directory
 _WORDS = (
     "", " ", "a", "ä\0€", '"', "\\", "\\n", "\r\n", "\n", "\r", ",", ";", "null", "NULL", "\\N", "NaN", "😀", "'",
     "\u2028", "\x85", "\ufeff", '5" x', "#", "\t",
@@ -94,7 +94,7 @@ _ROWS_MAX = 12
 
 
 class Case:
-    """All that is random, drawn from the seed."""
+    """All random choices, drawn from the seed."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -180,7 +180,7 @@ class Case:
             return None
         some = range(chance.choice((0, 1, 1, 2, 4)))
         if types.is_map(kind):
-            some = some[:1] if self.format == "orc" else some  # Spark writes others in an order of its own
+            some = some[:1] if self.format == "orc" else some  # Spark writes more in its own order
             keys = {repr(key): key for key in (self._made(kind.key_type, 0) for _ in some)}
             return [(key, self._made(kind.item_type)) for key in keys.values()]
         if types.is_list(kind):
@@ -208,7 +208,7 @@ class Case:
         return self._time(kind)
 
     def _time(self, kind: pa.DataType) -> int:
-        """Return a time of any kind, as the number that it is."""
+        """Return a time of any kind, as its number."""
         chance = self._chance
         if types.is_time(kind):
             return chance.choice((0, 1, _DAY - 1, 3_600_000_000)) * (1000 if kind.unit == "ns" else 1)
@@ -222,13 +222,13 @@ class Case:
         if self.format == "orc":  # whole seconds from 1970 on
             return max(min(days, 100_000), 0) * _DAY + chance.choice((0, 1_000_000))
         if days in {_DAYS[0], _DAYS[-1]} and self.format in {"json", "csv"}:
-            days -= int(math.copysign(1, days))  # so that no clock shows a year 0 or 10000
+            days -= int(math.copysign(1, days))  # so that no zone shows a year 0 or 10000
         return days * _DAY + chance.choice((0, 1, 123_000, _DAY - 1, 5_400_000_000))
 
     # -- what is compared --------------------------------------------------------------------------------------------
 
     def run(self, directory: Path, spark: SparkSession) -> None:
-        """Write by both, and read; `AssertionError` names what differs."""
+        """Write with both, and read; `AssertionError` names the difference."""
         spark.conf.set("spark.sql.session.timeZone", self.zone)
         rows = self._rows(directory / "rows.parquet", spark)
         ours, sparks = str(directory / "ours"), str(directory / "sparks")
@@ -239,7 +239,7 @@ class Case:
             self._crossing(spark, sparks)
 
     def _rows(self, path: Path, spark: SparkSession) -> DataFrame:
-        """Return the rows as Spark has them: out of a file, for what it makes of Arrow's tables goes through a cast of Arrow's."""
+        """Return the rows as Spark has them, read from a file: Spark's conversion of Arrow tables goes through an Arrow cast."""
         with path.open("wb") as file:
             writer = ParquetWriter(file, WriteFormat("parquet", self.table.schema, "none"))
             for batch in self.table.to_batches():
@@ -248,7 +248,7 @@ class Case:
         return spark.read.parquet(str(path))
 
     def _ours(self, rows: DataFrame, path: str) -> Exception | None:
-        """Write the rows by the sink; return what it refuses."""
+        """Write the rows with our sink; return what it refuses."""
         by = {"bucketBy": f"{_quoted(self.by)}={{`{self.by}`}}", "dropBucketColumns": "true"} if self.by else {}
         by |= {"encodingErrors": "replace"} if self.dirty else {}
         try:
@@ -260,7 +260,7 @@ class Case:
         return None
 
     def _sparks(self, rows: DataFrame, path: str) -> Exception | None:
-        """Write the rows by Spark; return what it refuses."""
+        """Write the rows with Spark; return what it refuses."""
         writer = rows.coalesce(1).write.format(self.format).options(**self.options, **_SPARKS.get(self.format, {}))
         try:
             (writer.partitionBy(self.by) if self.by else writer).save(path)
@@ -280,10 +280,10 @@ class Case:
             assert directories[0] == directories[1], f"{self}\nours    {directories[0]}\nSpark's {directories[1]}"
 
     def _crossing(self, spark: SparkSession, path: str) -> None:
-        """Have our source read what Spark has written, and Spark, too."""
+        """Let our source read Spark's files, and Spark, too."""
         text = json.dumps(self.schema)
         if (self.format == "orc" and '"timestamp' in text) or (self.format in {"json", "csv"} and "interval" in text):
-            return  # its times are in the zone of the JVM, and intervals are strings to our source
+            return  # its times are in the zone of the JVM, and our source reads intervals as strings
         frame = self._read(spark, path)
         given = {
             name: value
@@ -328,7 +328,7 @@ SPARK_CONFIGURATION = {"spark.sql.timeType.enabled": "true", "spark.sql.caseSens
 
 
 def _directories(path: Path) -> list[str]:
-    """Return the names of the directories with rows, without what is escaped in them."""
+    """Return the names of the directories with rows, without their escaped characters."""
     names = [
         unquote(child.name, errors="surrogateescape")
         for child in path.iterdir()
@@ -345,5 +345,5 @@ def _struct(fields: list[tuple[str, Any]]) -> Any:
 
 
 def _quoted(name: str) -> str:
-    """Return a name as the text of a template."""
+    """Return a name in the syntax of a template."""
     return name.replace("{", "{{").replace("}", "}}")

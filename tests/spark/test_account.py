@@ -1,4 +1,4 @@
-"""What a run says of columns that had no value and of names that no column has, on a real Spark."""
+"""What a run reports about columns without values and about field names that match no column, on a real Spark."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ NOTES = ["null in every row: 'contry'", "in the data, and in no column: 'country
 
 
 def put(stage: Stage, name: str, count: int, **more: object) -> None:
-    """Write orders of a country."""
+    """Write a country's orders."""
     stage.put(name, *(json.dumps({"id": number, "country": "de", **more}) for number in range(count)))
 
 
 def test_a_misspelt_column_is_told_by_run_status_and_verify(spark: SparkSession, stage: Stage) -> None:
-    """`contry` for `country`: what `verify` certifies says so, a call tells of what it has read, the output of all it has."""
+    """`contry` for `country`: `verify` certifies the null column, a run reports what it has read, `status` reports the whole output."""
     seen: list[Ingested] = []
 
     def ingest(schema: str) -> Ingested:
@@ -63,7 +63,7 @@ def test_a_misspelt_column_is_told_by_run_status_and_verify(spark: SparkSession,
 
 
 def test_a_plain_query_tells_of_columns_without_a_value(spark: SparkSession, stage: Stage) -> None:
-    """A query from any source into the sink tells which of its columns were null in every row."""
+    """A query from any source into the sink reports which of its columns were null in every row."""
     put(stage, "a.json", 3)
     frame = spark.readStream.schema("id bigint, contry string").json(str(stage.src))
     writer = frame.writeStream.format("penstock").option("format", "parquet").trigger(availableNow=True)
@@ -73,7 +73,7 @@ def test_a_plain_query_tells_of_columns_without_a_value(spark: SparkSession, sta
 
 
 def test_the_summary_has_the_notes() -> None:
-    """What a run ends with on a terminal says it."""
+    """The summary on a terminal at the end of a run prints the notes."""
     counts = ("input_files", "input_bytes", "rows", "output_files", "output_bytes")
     facts: dict[str, Any] = dict.fromkeys((*counts, "seconds", "start_seconds", "bytes_per_second"), 1)
     facts |= {"new": dict.fromkeys(counts, 1), "notes": NOTES, "path": "/out", "interrupted": False}

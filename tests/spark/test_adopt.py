@@ -1,4 +1,4 @@
-"""`penstock adopt` over what Spark's own file sink has written, killed query included; then a query of ours goes on in the directory."""
+"""`penstock adopt` on the output of Spark's own file sink, a killed query included; then one of our queries writes to that directory."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def put(stage: Stage, number: int) -> None:
 
 
 def their_run(spark: SparkSession, stage: Stage) -> None:
-    """Have Spark's own sink take in what is new."""
+    """Run Spark's own sink on the new input."""
     frame = spark.readStream.schema(DDL).json(str(stage.src))
     writer = frame.writeStream.format("parquet").partitionBy("k").option("checkpointLocation", str(stage.checkpoint))
     writer.trigger(availableNow=True).start(str(stage.dst)).awaitTermination()
 
 
 def test_output_of_sparks_own_sink_is_adopted(spark: SparkSession, stage: Stage) -> None:
-    """Spark's readers see what they saw before, and then our rows; what a killed batch left is aside; verify holds on all of it."""
+    """Readers see what Spark's readers saw before, then our rows too; a killed batch's files are set aside; verify passes on everything."""
     spark.conf.set(COMPACT, "3")
     try:
         for number in range(4):
             put(stage, number)
             their_run(spark, stage)
-        # A batch that was killed behind its files and in front of its log: its entry is gone, its files are there.
+        # A batch that was killed after it wrote its files and before it wrote its log entry: the files are there, the entry is not.
         last = max(int(name) for name in os.listdir(stage.dst / "_spark_metadata") if name.isdecimal())
         for name in (f"{last}", f".{last}.crc"):
             os.unlink(stage.dst / "_spark_metadata" / name)

@@ -26,7 +26,7 @@ BAD = "_bad struct<path: string, offset: bigint, record: binary, reason: string>
 
 
 def damaged(data: bytes, seed: int, part: float = 0.01) -> tuple[bytes, int]:
-    """Return lines of which some have a byte that is no text, and how many these are."""
+    """Return lines, some of which hold a byte that is not valid text, and the number of those lines."""
     chance = random.Random(seed)  # noqa: S311 - repeatable
     lines = data.splitlines(keepends=True)
     chosen = [place for place in range(len(lines)) if chance.random() < part]
@@ -37,7 +37,7 @@ def damaged(data: bytes, seed: int, part: float = 0.01) -> tuple[bytes, int]:
 
 
 def test_damaged_logs(spark: SparkSession, stage: Stage, loghub: Path) -> None:
-    """Real logs with one line of a hundred damaged by a seed: the others are in the output, these are set aside, none is lost."""
+    """In real logs a seed damages one line of a hundred: the others are in the output, the damaged lines are set aside, none is lost."""
     count = 0
     for number, log in enumerate(sorted(loghub.glob("*.log"))[:6]):
         data, bad = damaged(log.read_bytes().decode("utf-8", "replace").encode(), seed=number)
@@ -61,7 +61,7 @@ def test_damaged_logs(spark: SparkSession, stage: Stage, loghub: Path) -> None:
 
 @follows("PST-205")
 def test_too_much_ends_an_ingest(spark: SparkSession, stage: Stage) -> None:
-    """More bad records than are allowed end the run by an error of its own, and nothing is visible; with more allowed it goes on."""
+    """More bad records than allowed end the run with a specific error, and nothing is visible; with a higher limit it goes on."""
     stage.put("a.json", '{"id": 1}', "bad", "bad")
     (stage.src / "b.json.gz").write_bytes(gzip.compress(b'{"id": 2}\n' * 1000)[:-9])
     source = {"format": "json", "schema": DDL, "badRecords": "quarantine", "badFiles": "quarantine", "settle": "0s"}
@@ -74,7 +74,7 @@ def test_too_much_ends_an_ingest(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_a_plain_query_takes_them_along(spark: SparkSession, stage: Stage) -> None:
-    """With `badRecordColumn` what cannot be read is rows of its own, which `split_bad` parts from the others."""
+    """With `badRecordColumn` each unreadable record becomes a row, and `split_bad` separates those rows from the others."""
     stage.put("a.json", '{"id": 1, "name": "a"}', "no json", '{"id": 2}')
     (stage.src / "b.json.gz").write_bytes(b"\x1f\x8bno gzip")
     reader = spark.readStream.format("penstock").option("path", str(stage.src)).option("format", "json")

@@ -1,4 +1,4 @@
-"""Batches into an output and out of it, on a real Spark: each key once, killed and replayed, and the snapshot that `load` has seen."""
+"""Batch writes to an output and batch reads of it on a real Spark: each key once, kills and replays, and the snapshot that `load` saw."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def append(frame: DataFrame, stage: Stage, key: str | None, **options: str) -> N
 
 
 def test_batches_are_written_once_and_read_back(spark: SparkSession, stage: Stage) -> None:
-    """A key again adds nothing, another one does; what is read has all columns, that of directories too, as of any record."""
+    """Writing a key again adds nothing, writing another key does; a read has all columns, those of directories too, as of any record."""
     penstock.register(spark)
     frame = spark.range(0, 100, 1, 4).selectExpr("id", "concat('c', id % 2) AS country", "timestamp_seconds(id) AS at")
     options = {"format": "parquet", "bucketBy": "country={country}", "dropBucketColumns": "true"}
@@ -49,7 +49,7 @@ def test_batches_are_written_once_and_read_back(spark: SparkSession, stage: Stag
 
 
 def test_a_view_of_sql_follows_what_it_is_told(spark: SparkSession, stage: Stage) -> None:
-    """SQL says neither that a batch is read nor its zone, whatever was registered: what the errors say to add is enough."""
+    """SQL passes neither the batch format nor the session's zone, even after `register`: adding the options in the errors is enough."""
     penstock.register(spark)
     put = spark.sql("SELECT 7 AS id, '2026-01-02 03:04:05' AS at")
     append(put, stage, "one", format="json")
@@ -80,7 +80,7 @@ def test_a_view_of_sql_follows_what_it_is_told(spark: SparkSession, stage: Stage
 
 @pytest.mark.parametrize("mode", ["overwrite", "errorifexists", "ignore"])
 def test_other_modes_are_refused_by_name(spark: SparkSession, stage: Stage, mode: str) -> None:
-    """Nothing of an output is replaced, and none is left out because something is there: such modes are refused, with what to do."""
+    """A batch write never replaces an output, and never skips because one exists: the modes that mean this are refused, with advice."""
     with pytest.raises(PySparkException) as caught:
         spark.range(1).write.format("penstock").mode(mode).save(str(stage.dst))
     error = errors.of(caught.value)
@@ -91,7 +91,7 @@ def test_other_modes_are_refused_by_name(spark: SparkSession, stage: Stage, mode
 
 
 def test_partition_by_is_refused(spark: SparkSession, stage: Stage) -> None:
-    """Spark itself refuses `partitionBy` of a batch, where it keeps silent in a stream: nothing is written elsewhere than was said."""
+    """Spark itself refuses `partitionBy` in a batch, though it ignores it silently in a stream: nothing is written to the wrong place."""
     with pytest.raises(PySparkException, match="provided partitioning or clustering columns do not match"):
         spark.range(1).write.format("penstock").mode("append").partitionBy("id").save(str(stage.dst))
     assert not stage.dst.exists()
@@ -116,11 +116,11 @@ run()
 """
 
 
-@pytest.mark.soak  # what a number writes again is above; `tests/sink/test_keyed.py` explores crashes
+@pytest.mark.soak  # tests above write a number again; `tests/sink/test_keyed.py` explores crashes
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kills", [["sink.publish.one"], ["sink.keyed.decided", "sink.publish.one"]], ids=len)
 def test_for_each_batch_is_killed_and_replayed(stage: Stage, kills: list[str]) -> None:
-    """A query writes each batch by its number, is killed in a publishing or in front of a commit, and repeats one: all is there once."""
+    """A query writes each batch by its number, is killed while it publishes or before a commit, and repeats one: each row is there once."""
     for number in range(2):
         stage.put(f"{number}.txt", *(f"line {number} {row}" for row in range(50)))
     arguments = str(stage.src), str(stage.dst), str(stage.checkpoint)

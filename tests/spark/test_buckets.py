@@ -1,4 +1,4 @@
-"""Directories as Spark's own `partitionBy` names them: the installed Spark says what is right."""
+"""Directories are named as Spark's own `partitionBy` names them; the installed Spark is the reference."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ VALUES = {
 
 
 def shown(name: str, kind: str) -> str:
-    """Return a directory's name, of a number the value and its form: Java before 19 gives a few of them more digits."""
+    """Return a directory's name; for a number, its value and its form, because Java before 19 prints some numbers with more digits."""
     text = name.removeprefix("p=")
     if kind not in {"float", "double"} or text.startswith("_"):
         return name
@@ -68,7 +68,7 @@ ZONED = ("date", "timestamp", "timestamp_ntz", "string")
     ],
 )
 def test_directories_are_those_of_sparks_own_sink(spark: SparkSession, tmp_path: Path, kind: str, zone: str) -> None:
-    """Each value, and null, has the directory that Spark gives it: what Spark infers of one, it infers of the other."""
+    """Each value, and null, gets the directory that Spark gives it, and Spark infers the same value from both."""
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", zone)
     texts = session.createDataFrame([(text,) for text in [*VALUES[kind], None]], "text string")
@@ -79,14 +79,14 @@ def test_directories_are_those_of_sparks_own_sink(spark: SparkSession, tmp_path:
     batches = [conform(batch, schema) for batch in rows.toArrow().to_batches()]
     ours = {bucket for batch in batches for bucket, _ in template.split(batch, 0)}
     sparks = {path.name for path in (tmp_path / "spark").iterdir() if "=" in path.name and path.is_dir()}
-    assert "p=-0.0" not in ours  # which Spark has beside 0.0, and reads back as the same value
+    assert "p=-0.0" not in ours  # Spark writes this directory next to 0.0, and reads it back as the same value
     assert {shown(name, kind) for name in ours} == {shown(name, kind) for name in sparks - {"p=-0.0"}}
     assert {unquote(name) for name in ours} >= {"p=__HIVE_DEFAULT_PARTITION__"}
 
 
 @pytest.mark.parametrize("name", ["country", "st.x", "ST.X", "`st`.`x`", "time"])
 def test_names_are_those_that_spark_takes(spark: SparkSession, name: str) -> None:
-    """Another case of a name, and a member of a struct, mean what they mean in a query of Spark's."""
+    """A column name in another case, and a member of a struct, mean what they mean in one of Spark's queries."""
     rows = spark.sql("select 'de' as Country, named_struct('x', 'de') as st, 'de' as time")
     [batch] = rows.toArrow().to_batches()
     template = BucketTemplate.of(f"{{{name}}}", to_arrow(rows.schema.json()), zone="UTC")

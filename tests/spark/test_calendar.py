@@ -1,4 +1,4 @@
-"""Old days in files that Spark wrote: read as Spark reads them."""
+"""Old dates in files that Spark wrote are read as Spark reads them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tests.support.stage import Stage
 
-# Each 97th day from 0001-01-01 to 1700, the days around the reform, and around 29 February of years that have it in one calendar alone.
+# Every 97th day from 0001-01-01 to 1700, the days around the reform, and around 29 February of years that have it in only one calendar.
 ROWS = """
 select d, array(d, null) as l, named_struct('d', d) as s from (
   select explode(concat(
@@ -34,7 +34,7 @@ SCHEMA = "d date, l array<date>, s struct<d: date>"
     [("orc", "CORRECTED"), ("parquet", "LEGACY"), pytest.param("parquet", "CORRECTED", marks=pytest.mark.soak)],
 )
 def test_old_days_of_sparks_files(spark: SparkSession, stage: Stage, tmp_path: Path, form: str, mode: str) -> None:
-    """Spark's ORC counts days before 1582-10-15 in the Julian calendar, its Parquet where it is told to."""
+    """Spark's ORC counts days before 1582-10-15 in the Julian calendar; its Parquet does so only when configured to."""
     session = spark.newSession()
     session.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", mode)
     session.sql(ROWS).coalesce(1).write.mode("append").format(form).save(str(stage.src))

@@ -42,7 +42,7 @@ async def double(row: Any) -> dict[str, int]:
 
 
 def numbers(spark: SparkSession, stage: Stage, **options: Any) -> DataFrame:
-    """Return the stage's lines as a stream."""
+    """Return the lines of the stage's input as a stream."""
     return spark.readStream.format("penstock").options(**options).load(str(stage.src))
 
 
@@ -57,14 +57,14 @@ def write(frame: DataFrame, stage: Stage) -> StreamingQuery:
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_batch_frame_has_its_outputs(spark: SparkSession, ordered: bool) -> None:
-    """Every row of a batch frame has its output behind its own columns; in order, or in any."""
+    """Every row of a batch frame has its output next to its input columns, in order or in any order."""
     rows = penstock.async_map(spark.range(0, 500, 1, 2), double, schema="out long", ordered=ordered).collect()
     found = [(row.id, row.out) for row in rows]
     assert (found if ordered else sorted(found)) == [(i, 2 * i) for i in range(500)]
 
 
 def test_columns_that_no_call_asks_for_stay_arrow(spark: SparkSession) -> None:
-    """A column that Python could not even represent is carried over; without `keep_input` only the outputs are left."""
+    """A column that Python could not even represent is carried through; without `keep_input` only the outputs remain."""
     frame = spark.sql(
         "select id, timestamp'9999-12-31 23:59:59.999999' + interval 24 hours as at, array(id) as a from range(9)"
     )
@@ -83,7 +83,7 @@ async def several(row: Any) -> list[tuple[int]]:
 
 
 def test_none_one_and_many_outputs(spark: SparkSession) -> None:
-    """A row is emitted as often as it has outputs, its own columns repeated."""
+    """A row is emitted once for each of its outputs, with its input columns repeated."""
     rows = penstock.async_map(spark.range(9), several, schema="out long").collect()
     assert Counter((row.id, row.out) for row in rows) == {(i, i): i % 3 for i in range(9) if i % 3}
 
@@ -107,7 +107,7 @@ async def fussy(row: Any) -> Any:
 
 
 def test_errors_as_a_column(spark: SparkSession) -> None:
-    """`on_error="column"`: whatever is wrong with a row is its own `_error`, which `split_errors` takes apart."""
+    """`on_error="column"`: every failure of a row goes to that row's `_error`, and `split_errors` separates the failed rows."""
     made = penstock.async_map(spark.range(0, 12, 1, 2), fussy, schema="out int", on_error="column").cache()
     good, failed = penstock.split_errors(made)
     assert [tuple(row) for row in good.orderBy("id").collect()] == [(0, 0), (10, 10), (11, 11)]
@@ -123,7 +123,7 @@ def test_errors_as_a_column(spark: SparkSession) -> None:
 
 
 def test_errors_by_a_function(spark: SparkSession) -> None:
-    """`on_error` as a function gives the output of every row that failed, also of one whose result has a wrong type."""
+    """When `on_error` is a function, it supplies the output of every failed row, including a row whose result has a wrong type."""
     made = penstock.async_map(spark.range(12), fussy, schema="out int", on_error=lambda row, error: {"out": -row.id})
     assert [row.out for row in made.collect()] == [0, *range(-1, -10, -1), 10, 11]
 
@@ -132,7 +132,7 @@ def test_errors_by_a_function(spark: SparkSession) -> None:
     ("bad", "says"), [(1, "returned None"), (3, "column 'out': expected int"), (8, "ValueError: eight")]
 )
 def test_a_failure_names_the_row(spark: SparkSession, bad: int, says: str) -> None:
-    """`on_error="fail"`: the task fails with the code, the place and the reason."""
+    """`on_error="fail"`: the task fails and names the code, the place and the reason."""
     frame = spark.range(0, 20, 1, 1).where(f"id = {bad} or id > 9")
     with pytest.raises(PySparkException) as caught:
         penstock.async_map(frame, fussy, schema="out int").collect()
@@ -144,7 +144,7 @@ def test_a_failure_names_the_row(spark: SparkSession, bad: int, says: str) -> No
 
 
 class Broken(penstock.AsyncFunction):
-    """Fails where it is told to."""
+    """Fails at the given place."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -164,7 +164,7 @@ class Broken(penstock.AsyncFunction):
     ("where", "says"), [("open", "could not be opened: OSError: no service"), ("stop", "loop has ended")]
 )
 def test_a_function_that_cannot_run_fails_the_task(spark: SparkSession, where: str, says: str) -> None:
-    """`open` raises, or a call stops the loop: a clear failure, no hang; and the same workers run the next query."""
+    """`open` raises, or a call stops the event loop: the task fails clearly and does not hang; the same workers run the next query."""
     with pytest.raises(PySparkException, match=says):
         penstock.async_map(spark.range(5), Broken(where), schema="out long").collect()
     assert penstock.async_map(spark.range(5), Broken(""), schema="out long").count() == 5
@@ -199,14 +199,14 @@ def test_a_function_that_cannot_run_fails_the_task(spark: SparkSession, where: s
     ],
 )
 def test_what_makes_no_sense_is_refused_on_the_driver(spark: SparkSession, options: dict[str, Any], says: str) -> None:
-    """Every parameter is checked by the call, with what was found and what is expected."""
+    """The call checks every parameter, and reports the value that it found and what it expects."""
     with pytest.raises(OptionError) as caught:
         penstock.async_map(**{"df": spark.range(1), "fn": double, "schema": "out long", **options})
     assert says in caught.value.message
 
 
 def test_what_asks_for_pandas_is_refused_without_it(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster's own PySpark may come without pandas: calls and named files say what to install, and not PySpark's stack."""
+    """A cluster's own PySpark may lack pandas: calls and named files then say what to install, instead of showing PySpark's stack trace."""
     monkeypatch.setitem(sys.modules, "pandas", None)
     frame = spark.range(1).selectExpr("'/a' as path")
 
@@ -223,7 +223,7 @@ def test_what_asks_for_pandas_is_refused_without_it(spark: SparkSession, monkeyp
 
 
 def test_every_parameter_is_told_with_its_default() -> None:
-    """`help(penstock.async_map)` has them all, as `AsyncMap` does."""
+    """`help(penstock.async_map)` lists all parameters, as `AsyncMap` does."""
     told = inspect.signature(penstock.async_map).parameters
     assert list(told) == ["df", *inspect.signature(penstock.AsyncMap).parameters]
     assert (told["capacity"].default, told["ordered"].default, told["on_error"].default) == (100, True, "fail")
@@ -239,7 +239,7 @@ def test_every_parameter_is_told_with_its_default() -> None:
     ],
 )
 def test_unknown_parameters_are_refused(spark: SparkSession, options: dict[str, Any], says: str) -> None:
-    """A parameter that is not there (yet) is refused with the one that was meant, never ignored."""
+    """An unknown parameter is refused, never ignored, and the error names the parameter that was probably meant."""
     with pytest.raises(OptionError) as caught:
         penstock.async_map(spark.range(1), double, schema="out long", **options)
     assert says in caught.value.message
@@ -247,7 +247,7 @@ def test_unknown_parameters_are_refused(spark: SparkSession, options: dict[str, 
 
 @pytest.mark.usefixtures("spark")
 def test_what_is_missing_is_told() -> None:
-    """A function without a schema, and a misspelt parameter of an AsyncMap and of what looks at its results."""
+    """Errors name a missing schema of a function, and a misspelt parameter of `AsyncMap` or of the functions that look at its results."""
     calls: list[tuple[Any, tuple[Any, ...], dict[str, Any], str]] = [
         (penstock.AsyncMap, (double,), {}, "AsyncMap: missing a required "),
         (
@@ -267,7 +267,7 @@ def test_what_is_missing_is_told() -> None:
 
 
 def test_rows_of_a_key_and_equal_rows(spark: SparkSession) -> None:
-    """Keys of any type, NaN and lists too, are told apart by value; equal rows in flight share one call."""
+    """Keys of any type, NaN and lists too, are compared by value; equal rows in flight share one call."""
     frame = spark.sql("select id, double('NaN') as x, array(id % 2) as a from range(0, 40, 1, 1)")
     made = penstock.async_map(frame, _count, schema="calls int", share=["x", "a"], capacity=40, timeout=20.0)
     assert {row.calls for row in made.collect()} == {1, 2}
@@ -300,7 +300,7 @@ async def _when(row: Any) -> tuple[float]:
 
 
 def test_a_rate_is_shared_by_the_tasks_of_a_query(spark: SparkSession) -> None:
-    """All tasks together keep the rate: each has its part of it, and spreads its calls evenly."""
+    """All tasks together keep to the rate: each has its share of it, and spreads its calls evenly."""
     part = 40 / spark.sparkContext.defaultParallelism
     made = penstock.async_map(spark.range(0, 12, 1, 2), _when, schema="at double", rate="40/s")
     times = sorted((row.id // 6, row.at) for row in made.collect())
@@ -310,7 +310,7 @@ def test_a_rate_is_shared_by_the_tasks_of_a_query(spark: SparkSession) -> None:
 def test_ids_are_the_same_for_attempts_and_replays(
     spark: SparkSession, stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """F-A14: each row has one id, over refused attempts, and over the replay of the batch whose commit was deleted."""
+    """F-A14: each row keeps its id through refused attempts, and through the replay of a batch whose commit was deleted."""
     caplog.set_level(logging.INFO, "penstock.aio")
     for i in range(4):
         stage.put(f"f{i}", *(str(100 * i + j) for j in range(20)))
@@ -339,15 +339,13 @@ def test_ids_are_the_same_for_attempts_and_replays(
     assert (counts.rows, counts.retries, counts.failed) == (120, 80, 0)
     assert counts.p99 is not None
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while (
-        f"query {query.id}, batch 1: CallCounts(rows=120" not in caplog.text
-    ):  # Spark tells listeners when it gets to it
+    while f"query {query.id}, batch 1: CallCounts(rows=120" not in caplog.text:  # Spark notifies listeners with a delay
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
 def test_ids_in_foreach_batch_name_the_query_and_the_batch(spark: SparkSession, stage: Stage) -> None:
-    """A batch frame inside of `foreachBatch` has the ids of its stream: the same ones when the batch is replayed."""
+    """Rows of a batch frame in `foreachBatch` get the ids of its stream, and the same ids when the batch is replayed."""
     stage.put("a", "1", "2")
     seen: list[list[str]] = []
 
@@ -369,7 +367,7 @@ def test_ids_in_foreach_batch_name_the_query_and_the_batch(spark: SparkSession, 
 
 
 def test_foreach_batch_opens_one_client_a_worker_and_function(spark: SparkSession, stage: Stage) -> None:
-    """Whether the function is made once or for each batch, as an instance or a closure: it is opened once, and serves all batches."""
+    """Whether the function is made once or for each batch, as an instance or a closure, a worker opens it once for all batches."""
     opened = stage.root / "opened"
 
     class Client(penstock.AsyncFunction):
@@ -402,11 +400,11 @@ def test_foreach_batch_opens_one_client_a_worker_and_function(spark: SparkSessio
     assert len(pids) == batches
     used = set().union(*pids)
     assert sorted(opened.read_text().splitlines()) == sorted(used)
-    assert len(used) < 2 * batches  # two functions in as many workers as take turns, and not in each batch anew
+    assert len(used) < 2 * batches  # two functions in as many workers as take turns, and not opened again in each batch
 
 
 class Locked(penstock.AsyncFunction):
-    """Holds what cannot be sent."""
+    """Holds an object that cannot be pickled."""
 
     def __init__(self) -> None:
         self.name, self.guard = "locked", threading.Lock()
@@ -416,7 +414,7 @@ class Locked(penstock.AsyncFunction):
 
 
 def test_what_cannot_be_sent_is_told_with_where_to_make_it(spark: SparkSession, stage: Stage) -> None:
-    """A lock made in `__init__`, or held by a closure: named, with the place where each worker makes its own; an ingest says the same."""
+    """A lock made in `__init__` or held by a closure is named, and where each worker can make its own; an ingest says the same."""
     stage.put("a", "1")
     lock = threading.Lock()
 
@@ -463,7 +461,7 @@ def test_what_cannot_be_sent_is_told_with_where_to_make_it(spark: SparkSession, 
 
 
 def test_a_map_reaches_the_function_as_a_dict(spark: SparkSession) -> None:
-    """What Spark gives to Python as a dict a function is given as one, also below arrays and structs, and may give back."""
+    """A function receives as a dict what Spark gives to Python as a dict, also inside arrays and structs, and may return one."""
 
     async def look(row: Any) -> Any:
         assert row.m == {"a": row.id, "b": None}, row.m
@@ -484,7 +482,7 @@ async def _own_id(row: Any, call: Any) -> tuple[str]:
 
 @pytest.mark.usefixtures("spark")
 def test_calls_are_not_made_outside_of_a_query() -> None:
-    """What only repeats an ingest (`penstock verify --source`) calls no service again: it is refused."""
+    """`penstock verify --source` repeats an ingest but must not call a service again: it is refused."""
     calls = penstock.AsyncMap(double, schema="out long")
     batch = pa.record_batch({"id": pa.array([1])})
     with pytest.raises(OptionError, match="tasks of a query"):
@@ -503,7 +501,7 @@ def test_async_map_is_a_transform_of_an_ingest(spark: SparkSession, stage: Stage
 
 
 def test_async_map_is_named_as_a_transform(spark: SparkSession, stage: Stage) -> None:
-    """`module:name` of an `AsyncMap` is imported by each worker, where there is no session to read DDL: its schema is a StructType."""
+    """Each worker imports the `module:name` of an `AsyncMap`, and has no session that could read DDL: the schema is a StructType."""
     stage.put("a", "one", "two")
     named = "tests.support.calls:calls"
     penstock.ingest(spark, str(stage.src), str(stage.dst), sink={"format": "text"}, transform=named)
@@ -512,7 +510,7 @@ def test_async_map_is_named_as_a_transform(spark: SparkSession, stage: Stage) ->
 
 @pytest.mark.slow
 def test_ddl_where_no_session_runs_is_refused() -> None:
-    """The answer is what to do about it, and not that the schema is wrong."""
+    """The error says what to do, and does not claim that the schema is wrong."""
     code = "import penstock\nasync def f(row): return row\npenstock.AsyncMap(f, schema='out varchar(9)')"
     done = run_python(code)
     assert "no session runs in this process; give a StructType here" in done.stderr
@@ -524,7 +522,7 @@ async def plus(row: Any) -> dict[str, int]:
 
 
 def test_two_async_maps_in_one_query(spark: SparkSession) -> None:
-    """A5: one feeds the other, in one task: ordered, then as calls finish; each has ids of its own, and no row is lost."""
+    """A5: one map feeds the other in one task, first in order, then as calls finish; each has its own ids, and no row is lost."""
     numbers = spark.range(5, 500, 1, 2)
     first = penstock.async_map(numbers, doubled, schema="a long, one string", capacity=6)
     both = penstock.async_map(first, plus, schema="b long", capacity=3, ordered=False)
@@ -564,7 +562,7 @@ async def odd(row: Any) -> Any:
 
 
 def test_nested_values_and_odd_names(spark: SparkSession) -> None:
-    """Decimals, times, maps and structs come out as they were given, or are their row's failure; names may be anything."""
+    """Decimals, times, maps and structs come out as they were given, or fail only their own row; columns may have any name."""
     rows = penstock.async_map(spark.range(0, 4, 1, 1), odd, schema=ODD, on_error="column").collect()
     assert rows[0].a == Decimal("12.345678")
     assert rows[0].b[0].n == datetime(2026, 1, 2, 3, 4, 5, 678901)
@@ -580,7 +578,7 @@ async def every(row: Any) -> tuple[str]:
 
 
 def test_columns_of_any_name(spark: SparkSession) -> None:
-    """Dots and backticks in the input's names, also of keys; names that are there twice, where the input is not kept."""
+    """Input columns, key columns too, may have dots and backticks in their names; names may repeat if the input is not kept."""
     frame = spark.sql("select 1 as `a.b`, named_struct('b', 2) as a, 3 as `c``d`, 4 as c0")
     made = penstock.async_map(frame, every, schema="`e.f` string", key="a.b", share=["c`d"])
     assert made.columns == ["a.b", "a", "c`d", "c0", "e.f"]
@@ -598,7 +596,7 @@ async def effect(row: Any) -> tuple[()]:
 
 
 def test_no_columns_at_all(spark: SparkSession) -> None:
-    """Rows without columns would be lost on the way, so they are refused; a function may be called for its effect alone."""
+    """Rows without columns would be lost on the way, so they are refused; a function may be called only for its effect."""
     with pytest.raises(OptionError, match="the DataFrame has no columns"):
         penstock.async_map(spark.range(7).select(), effect, schema="out int")
     empty = StructType([])
@@ -608,7 +606,7 @@ def test_no_columns_at_all(spark: SparkSession) -> None:
 
 
 def test_keys_with_nulls_and_names_by_case(spark: SparkSession) -> None:
-    """Nulls are equal to each other as keys; a column is named as the frame names it; two names that Spark would mix up are refused."""
+    """Nulls are equal as keys; a column is named as the frame names it; two names that Spark would confuse are refused."""
     frame = spark.sql("select id, if(id % 2 = 0, null, id % 3) as Part, id as `_x` from range(0, 30, 1, 1)")
     made = penstock.async_map(frame, _alone_by_part, schema="most int", key=["Part"], capacity=30)
     assert {row.most for row in made.collect()} == {1}
@@ -641,12 +639,12 @@ print("ROWS", penstock.async_map(spark.range(0, 10, 1, 1), slow, schema="out lon
 @pytest.mark.spark
 @pytest.mark.xdist_group("programs")
 def test_a_slow_task_is_no_idle_task(python: Interpreter) -> None:
-    """F-A23: output that there is reaches Spark while calls still run, so that its idle time-out does not kill the worker."""
+    """F-A23: finished output reaches Spark while other calls still run, so that Spark's idle time-out does not kill the worker."""
     done = python.run(IDLE)
     assert "ROWS 10" in done.stdout, done.stderr[-3000:]
 
 
-# Workers of a warm JVM do not import from here: the client travels with the function.
+# Workers of a warm JVM cannot import this module: the client is pickled together with the function.
 LOSE = """
 import os, sys, penstock
 sys.path.append(sys.argv[3])
@@ -676,7 +674,7 @@ print("SUM", calls.selectExpr("sum(out)").first()[0])
 @pytest.mark.spark
 @pytest.mark.xdist_group("programs")
 def test_ids_are_the_same_when_a_task_is_killed(tmp_path: Path, python: Interpreter) -> None:
-    """F-A14: the worker is killed in mid task, Spark repeats the task: some calls are made twice, each by one id."""
+    """F-A14: the worker is killed in the middle of a task and Spark repeats the task: some calls are made twice, with the same id."""
     with Service() as service:
         done = python.run(LOSE, str(service.port), str(tmp_path / "once"), str(REPOSITORY))
     assert f"SUM {60 * 59}" in done.stdout, done.stderr[-3000:]
@@ -707,10 +705,10 @@ STEPS = [
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.soak  # a task is killed in every run, above
+@pytest.mark.soak  # every run kills a task, in the test above
 @pytest.mark.parametrize("kills", [1, 10])
 def test_each_input_is_in_the_output_once_whatever_is_killed(stage: Stage, kills: int) -> None:
-    """Source, calls of a real service, sink; all of Spark killed at one step and another: no row lost, none twice, one id a row."""
+    """Source, calls to a real service, sink; all of Spark is killed at varying steps: no row is lost or doubled, and each has one id."""
     files = 5 * kills
     for i in range(files):
         stage.put(f"f{i:02}", *(str(100 * i + j) for j in range(100)))

@@ -1,4 +1,4 @@
-"""What a sink reads in Spark's checkpoint, without Spark: is this batch the last of its run?"""
+"""What a sink reads from Spark's checkpoint, without Spark: is this batch the last of its run?"""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FOREIGN, FURTHER = {"logOffset": 3}, {"logOffset": 4}
     ],
 )
 def test_unfinished_writes_go_where_no_batch_is(tmp_path: Path, there: list[str], stays: list[str]) -> None:
-    """Spark needs an empty log for a first batch; where a batch is planned, what is there is a living driver's."""
+    """Spark needs an empty log for a first batch. Once a batch is planned, an unfinished write belongs to a living driver and stays."""
     (tmp_path / "offsets").mkdir()
     for name in there:
         (tmp_path / "offsets" / name).touch()
@@ -62,7 +62,7 @@ def test_unfinished_writes_go_where_no_batch_is(tmp_path: Path, there: list[str]
 def test_last_batch_of_several_sources(
     tmp_path: Path, before: list[object] | None, offsets: list[object], final: bool
 ) -> None:
-    """SPK-10: a run ends when each source says so or had nothing for the batch; what it said before counts for nothing."""
+    """SPK-10: a batch is a run's last if each source says so or had nothing for it; what it said for earlier batches is ignored."""
     (tmp_path / "offsets").mkdir()
     (tmp_path / "metadata").write_text('{"id":"q"}')
     for number, lines in ((4, before), (5, offsets)):

@@ -1,4 +1,4 @@
-"""A cluster of Spark's: executors that have none of our code but what the session names, and a worker that is killed."""
+"""A Spark cluster: executors that have only the code that the session ships to them, and a worker that is killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("programs")]
 
-# Each line is given the file that the executor has Penstock's code from. A cluster's session is the user's.
+# The transform adds to each line the file from which the executor loaded Penstock. A cluster's session belongs to the user.
 INGEST = """
 import os, sys
 from pyspark.sql import SparkSession
@@ -73,7 +73,7 @@ def fill(stage: Stage, files: int = 12, lines: int = 400) -> Counter[str]:
 
 
 def check(stage: Stage, expected: Counter[str], log: Path) -> None:
-    """Raise if a line is not there once, was not made by the code of the archive, or the ledger has something else."""
+    """Raise if a line is not there exactly once, was not made by the archive's code, or differs from the ledger."""
     assert "DONE" in log.read_text(), log.read_text()[-3000:]
     assert Counter(line.split(" ")[0] for line in stage.lines().elements()) == expected
     assert [line for line in stage.lines() if "code.zip/penstock/" not in line][:1] == []
@@ -82,7 +82,7 @@ def check(stage: Stage, expected: Counter[str], log: Path) -> None:
 
 @pytest.fixture
 def variables(tmp_path: Path) -> dict[str, str]:
-    """Return the environment of a machine that has the libraries and no Penstock: `-S` leaves out what `.pth` files name."""
+    """Return the environment of a machine that has the libraries but no Penstock: `-S` leaves out the paths that `.pth` files name."""
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
     python.chmod(0o755)
@@ -96,13 +96,13 @@ def variables(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def driver_variables(variables: dict[str, str], code: Path) -> dict[str, str]:
-    """Return the environment of a driver, who has the archive, too."""
+    """Return the environment of a driver, which has the archive as well."""
     return variables | {"PYTHONPATH": os.pathsep.join([variables["PYTHONPATH"], str(code)])}
 
 
 @pytest.mark.soak
 def test_local_cluster(stage: Stage, driver_variables: dict[str, str]) -> None:
-    """Two executors in processes of their own run the code that the session names, and every line is there once."""
+    """Two executors in separate processes run the code that the session ships, and every line is there once."""
     expected = fill(stage)
     log = stage.root / "driver.log"
     arguments = [str(stage.src), str(stage.dst), "local-cluster[2,1,512]"]
@@ -111,11 +111,11 @@ def test_local_cluster(stage: Stage, driver_variables: dict[str, str]) -> None:
     check(stage, expected, log)
 
 
-@pytest.mark.soak  # it costs a minute; a task whose worker dies is in `test_faults.py`
+@pytest.mark.soak  # it takes a minute; `test_faults.py` tests a task whose worker dies
 def test_a_worker_is_killed(
     stage: Stage, tmp_path: Path, variables: dict[str, str], driver_variables: dict[str, str]
 ) -> None:
-    """One of two hosts dies with its executor in the middle of the run: the other goes on, and every line is there once."""
+    """One of two hosts dies with its executor in the middle of the run: the other continues, and every line is there once."""
     expected = fill(stage)
     log = stage.root / "driver.log"
     with spark_cluster(tmp_path, **variables) as cluster:
@@ -132,7 +132,7 @@ def test_a_worker_is_killed(
 
 @pytest.mark.soak
 def test_the_command_on_a_cluster(stage: Stage) -> None:
-    """`--master` is all that changes: executors of their own find the Python of the driver, each has a task, every line is there once."""
+    """Only `--master` changes: executors in separate processes find the driver's Python, each runs a task, every line is there once."""
     expected = fill(stage)
     log = stage.root / "driver.log"
     command = [sys.executable, "-m", "penstock.cli", "ingest", str(stage.src), str(stage.dst)]

@@ -1,4 +1,4 @@
-"""Spark Connect: what works with a server elsewhere, what needs the driver says so, and errors come out of it, too."""
+"""Spark Connect: what works with a remote server, what needs a local driver and says so, and that our errors come through."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ spark.stop()
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Run a Spark Connect server in a process of its own; give its address."""
+    """Run a Spark Connect server in a separate process; yield its address."""
     for module in ("grpc", "grpc_status"):
         pytest.importorskip(module, reason="Spark Connect needs pyspark[connect]: grpcio and grpcio-status")
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
@@ -118,7 +118,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_all_that_works_over_spark_connect(server: str, stage: Stage) -> None:
-    """With a server elsewhere streams, ingests, calls, named files and feeds work, in the session's zone; errors of ours come out."""
+    """With a remote server, streams, ingests, calls, named files and feeds work in the session's zone, and our errors come through."""
     stage.put("a.txt", "one", "two")
     times = stage.dst.with_name(f"{stage.dst.name}-times")
     times.mkdir()
@@ -144,7 +144,7 @@ def test_all_that_works_over_spark_connect(server: str, stage: Stage) -> None:
 
 
 def remote() -> Any:
-    """Return what looks like a session of Spark Connect."""
+    """Return an object that looks like a Spark Connect session."""
     return type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
 
 
@@ -156,7 +156,7 @@ CALLS: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("what", CALLS)
 def test_what_needs_the_driver_says_so(what: str) -> None:
-    """A call that needs the driver here says so of a session of Spark Connect, and what to do instead."""
+    """A call that needs a local driver refuses a Spark Connect session, and says what to do instead."""
     with pytest.raises(
         OptionError, match=rf"^\[PST-101\] {what} needs a session with its driver .*; (serve|the counts)"
     ):

@@ -1,4 +1,4 @@
-"""What we rely on of Spark without its documentation saying so: held against the Spark that is installed."""
+"""Undocumented behaviour of Spark on which we rely, checked against the installed Spark."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 
 
 def whoami(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Replace a task's rows by what it is told of its batch."""
+    """Replace a task's rows by what the task knows of its batch."""
     for _ in batches:
         query, batch, *_ = task_batch()
         yield pa.RecordBatch.from_arrays([pa.array([f"{query} {batch}"])], names=["value"])
 
 
 def test_tasks_and_checkpoint_name_query_and_batch(spark: SparkSession, stage: Stage) -> None:
-    """A task sees the ids of its query and batch; the checkpoint has them, and the sources' offsets from the third line on."""
+    """A task sees the ids of its query and batch; the checkpoint holds them too, and the sources' offsets from the third line on."""
     stage.put("a", "1")
     stage.put("b", "2")
     frame = spark.readStream.format("penstock").option("maxFilesPerTrigger", 1).load(str(stage.src))
@@ -61,8 +61,8 @@ def test_tasks_and_checkpoint_name_query_and_batch(spark: SparkSession, stage: S
 
 
 def test_a_query_adds_no_variables_to_those_that_all_queries_share(spark: SparkSession, stage: Stage) -> None:
-    """Spark's runners lock nothing: two queries that add to the shared map at the same time leave one that no task can be sent with."""
-    spark.dataSource.register(PenstockDataSource)  # a map that nothing has used
+    """Spark's runners take no lock: if two queries add to the shared map at once, the map can break so that no task can be serialized."""
+    spark.dataSource.register(PenstockDataSource)  # it has a new map, which nothing has used
     side_by_side(spark, "penstock")
     before = set(variables_of(spark, "penstock"))
     assert before >= set(ADDED)
@@ -75,11 +75,11 @@ def test_a_query_adds_no_variables_to_those_that_all_queries_share(spark: SparkS
 
 
 def test_batches_without_rows_have_their_record(spark: SparkSession, stage: Stage) -> None:
-    """A batch whose rows were all filtered out, and one of Spark's own without input, are committed like any other."""
+    """A batch whose rows were all filtered out, and one that Spark adds without input, are committed like any other."""
     for name, hour in [("a", 0), ("b", 1), ("c", 5)]:
         stage.put(name, f"2026-01-01T{hour:02}:00:00")
     session = spark.newSession()
-    session.conf.set("spark.sql.shuffle.partitions", 2)  # not 200 tasks a batch
+    session.conf.set("spark.sql.shuffle.partitions", 2)  # instead of 200 tasks a batch
     frame = session.readStream.format("penstock").option("maxFilesPerTrigger", 1).load(str(stage.src))
     timed = (
         frame.where("value not like '%01:00:00'")
@@ -97,7 +97,7 @@ def test_batches_without_rows_have_their_record(spark: SparkSession, stage: Stag
 
 
 def test_checkpoint_file_takes_no_file_away(spark: SparkSession, stage: Stage) -> None:
-    """What our sessions have Spark write its logs with refuses a name that is taken, and leaves what is there."""
+    """The class with which our sessions have Spark write its logs refuses a name that is taken, and leaves the existing file unchanged."""
     stage.checkpoint.mkdir()
     jvm: Any = spark._jvm
     hadoop = jvm.org.apache.hadoop
@@ -118,7 +118,7 @@ def test_checkpoint_file_takes_no_file_away(spark: SparkSession, stage: Stage) -
 
 
 def test_a_first_write_of_the_offset_log_that_was_killed(spark: SparkSession, stage: Stage) -> None:
-    """Spark takes no first batch where a temporary file is in the log; an ingest, or who follows the advice, removes it."""
+    """Spark refuses a first batch while a temporary file is in the log; an ingest removes it, and so does a user who follows the advice."""
     stage.put("a", "1")
     unfinished = stage.checkpoint / "offsets/.0.6f3a1c0e-7f3b-4f9a-9a3b-1b5cf6b0a3e1.tmp"
     unfinished.parent.mkdir(parents=True)
@@ -128,7 +128,7 @@ def test_a_first_write_of_the_offset_log_that_was_killed(spark: SparkSession, st
     unfinished.touch()
     with pytest.raises(StreamingQueryException, match="STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"):
         writer.start(str(stage.dst)).awaitTermination()
-    for temporary in unfinished.parent.glob(".0.*.tmp"):  # as docs/operations.md has it
+    for temporary in unfinished.parent.glob(".0.*.tmp"):  # as docs/operations.md advises
         temporary.unlink()
     writer.start(str(stage.dst)).awaitTermination()
     assert stage.lines() == {"1": 1}
@@ -136,7 +136,7 @@ def test_a_first_write_of_the_offset_log_that_was_killed(spark: SparkSession, st
 
 @pytest.mark.parametrize("named", ["partitionBy", "clusterBy"])
 def test_a_python_sink_is_not_told_of_directories(spark: SparkSession, stage: Stage, named: str) -> None:
-    """`partitionBy` and `clusterBy` reach no Python sink. Where Spark begins to tell, they are to be honoured or refused."""
+    """Spark passes `partitionBy` and `clusterBy` to no Python sink. If a Spark version starts to, we must honour or refuse them."""
     stage.put("a", "1")
     options = {"path": str(stage.dst), "sinkId": "s", "checkpointLocation": str(stage.checkpoint)}
     writer = spark.readStream.format("penstock").load(str(stage.src)).writeStream.format("penstock").options(**options)

@@ -1,4 +1,4 @@
-"""CSV between Spark's own reader and writer and ours: every value, in both directions, in few jobs of many values."""
+"""CSV between Spark's reader and writer and ours: every value, in both directions, in few jobs of many values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SCHEMA = pa.schema([("id", pa.string()), ("a", pa.string()), ("b", pa.string())])
 DDL = "id string, a string, b string"
 SPARK = Dialect(escape="\\")
-KEPT = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}  # else Spark trims what it writes
+KEPT = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}  # otherwise Spark trims what it writes
 MULTI = {"multiLine": "true", "lineSep": "\n"}
 ODD = [
     "",
@@ -80,7 +80,7 @@ def values(count: int, characters: str = CHARACTERS, seed: int = 15) -> list[Row
 
 
 def put(path: Path, rows: list[Row], dialect: Dialect) -> str:
-    """Write rows as our sink does."""
+    """Write rows with our sink."""
     batch = pa.RecordBatch.from_arrays([pa.array(c, pa.string()) for c in zip(*rows, strict=True)], schema=SCHEMA)
     form = WriteFormat("csv", SCHEMA, csv=dialect)
     path.write_bytes(record_format("csv").header(form) + encoder(form).encode(batch))
@@ -88,12 +88,12 @@ def put(path: Path, rows: list[Row], dialect: Dialect) -> str:
 
 
 def in_spark(spark: SparkSession, path: str, **options: str) -> list[Row]:
-    """Return the rows as Spark reads them; a record that it finds malformed fails."""
+    """Return the rows as Spark reads them; fail on a record that Spark calls malformed."""
     return [tuple(row) for row in spark.read.schema(DDL).options(mode="FAILFAST", **options).csv(path).collect()]
 
 
 def by_spark(spark: SparkSession, path: Path, rows: list[Row], **options: str) -> bytes:
-    """Return the file that Spark makes of rows."""
+    """Return the file that Spark writes for these rows."""
     spark.createDataFrame(rows, DDL).coalesce(1).write.options(**options).csv(str(path))
     [file] = path.glob("part-*.csv")
     return file.read_bytes()
@@ -111,7 +111,7 @@ def ours(data: bytes, dialect: Dialect) -> list[Row]:
 
 
 def without_empty(rows: list[Row]) -> list[Row]:
-    """Return rows as Spark reads them, to which an empty string is null unless `nullValue` is another."""
+    """Return rows as Spark reads them: it reads an empty string as null unless `nullValue` is something else."""
     return [tuple(value or None for value in row) for row in rows]
 
 
@@ -131,7 +131,7 @@ OF_LINES = CHARACTERS.replace("\n", "").replace("\r", "")
 
 
 def test_sparks_default_reader_reads_every_value(spark: SparkSession, tmp_path: Path) -> None:
-    r"""`escape=\` is Spark's default: a quote is escaped, so `5" pipe, x` was read as two fields when it was doubled."""
+    r"""Spark's default is `escape=\`, so a doubled quote was misread: `5" pipe, x` became two fields. Such a quote is escaped instead."""
     rows = values(3000, OF_LINES)
     path = put(tmp_path / "f", rows, SPARK)
     assert wrong(in_spark(spark, path), without_empty(rows)) == []
@@ -147,16 +147,16 @@ def test_spark_reads_values_over_lines(spark: SparkSession, tmp_path: Path) -> N
 
 
 def test_spark_reads_the_default_when_it_is_told_so(spark: SparkSession, tmp_path: Path) -> None:
-    """What is written by default is read by Spark with `escape='"'`, also by its lines, header or not."""
+    """Spark reads our default form with `escape='"'`, also line by line, with or without a header."""
     rows = values(3000, OF_LINES)
     path = put(tmp_path / "f", rows, Dialect(header=True))
     assert wrong(in_spark(spark, path, escape='"', header="true"), without_empty(rows)) == []
 
 
 def test_what_sparks_default_reader_makes_of_the_default(spark: SparkSession, tmp_path: Path) -> None:
-    """Without being told, Spark misreads just the values that the documentation names: no form of them is read alike by all.
+    """Without `escape='"'` Spark misreads exactly the values that the documentation names: no form of them is read alike by all readers.
 
-    Each value with a quote; and each that is in quotes and has two backslashes together, or one at its end.
+    These are values with a quote, and quoted values that have two backslashes together or one at the end.
     """
     rows = values(2000, OF_LINES)
     for index, (row, found) in enumerate(zip(rows, _one_by_one(spark, tmp_path, rows), strict=True)):
@@ -167,14 +167,14 @@ def test_what_sparks_default_reader_makes_of_the_default(spark: SparkSession, tm
 
 
 def _one_by_one(spark: SparkSession, tmp_path: Path, rows: list[Row]) -> list[str | None]:
-    """Return what Spark reads of each first value, whose record may have any number of fields then."""
+    """Return what Spark reads for the first value of each record; such a record may have any number of fields."""
     path = put(tmp_path / "f", [(row[0], row[1], "end") for row in rows], Dialect())
     found = {row[0]: row for row in spark.read.schema(DDL).csv(path).collect()}
     return [found[row[0]][1] if found[row[0]][2] == "end" else "?" for row in rows]
 
 
 def test_every_value_of_sparks_default_writer(spark: SparkSession, tmp_path: Path) -> None:
-    r"""With `escape=\` the source reads what Spark writes by default: all that Spark has not trimmed away."""
+    r"""With `escape=\` the source reads everything that Spark writes by default, except what Spark has trimmed away."""
     rows = values(3000)
     assert wrong(ours(by_spark(spark, tmp_path / "default", rows), SPARK), trimmed(rows)) == []
     assert wrong(ours(by_spark(spark, tmp_path / "kept", rows, **KEPT), SPARK), rows) == []
@@ -193,7 +193,7 @@ WRITERS: dict[str, tuple[dict[str, str], Dialect]] = {
 
 @pytest.mark.parametrize("case", WRITERS)
 def test_options_mean_what_they_mean_to_sparks_writer(spark: SparkSession, tmp_path: Path, case: str) -> None:
-    """The same options on Spark's writer and our source: the same values.
+    """Spark's writer and our source, given the same options, agree on the values.
 
     Spark writes an empty string as two double quotes, whatever `quote` is, unless `emptyValue` is given.
     """
@@ -204,7 +204,7 @@ def test_options_mean_what_they_mean_to_sparks_writer(spark: SparkSession, tmp_p
 
 @pytest.mark.parametrize("case", WRITERS)
 def test_options_mean_what_they_mean_to_sparks_reader(spark: SparkSession, tmp_path: Path, case: str) -> None:
-    """The same options on our sink and Spark's reader: the same values."""
+    """Our sink and Spark's reader, given the same options, agree on the values."""
     options, dialect = WRITERS[case]
     options = {name: value for name, value in options.items() if name != "emptyValue"}
     rows = values(1000)
@@ -228,7 +228,7 @@ READERS = [
 def test_null_and_empty_fields_are_what_spark_says(
     spark: SparkSession, tmp_path: Path, options: dict[str, str]
 ) -> None:
-    """Field by field as Spark decides by nullValue and emptyValue, but that quotes make a value of what looks like null."""
+    """Each field follows Spark's nullValue and emptyValue, except that quotes turn a field that looks like null into a value."""
     fields = ["", '""', "NA", '"NA"', " NA", "EMPTY", '"EMPTY"', "7", '"7"']
     lines = "".join(f"r{index},{field},\n" for index, field in enumerate(fields))
     (tmp_path / "f").write_text(lines)
@@ -241,7 +241,7 @@ def test_null_and_empty_fields_are_what_spark_says(
 
 
 def test_an_ingest_from_spark_and_back_to_it(spark: SparkSession, stage: Stage) -> None:
-    """A file of Spark's default writer, through an ingest, to Spark's default reader: header, order of columns and values."""
+    """An ingest takes a file of Spark's default writer to Spark's default reader and keeps header, column order and values."""
     rows = values(500, OF_LINES)
     data = by_spark(spark, stage.root / "w", [(row[2], row[1], row[0]) for row in rows], header="true", **KEPT)
     stage.put("f.csv", *data.decode().replace("id,a,b\n", "b,a,id\n", 1).split("\n")[:-1])
@@ -257,7 +257,7 @@ def test_an_ingest_from_spark_and_back_to_it(spark: SparkSession, stage: Stage) 
 
 @pytest.mark.parametrize("mend", ["schema", "file"])
 def test_a_header_without_a_column_is_told_and_mended(spark: SparkSession, stage: Stage, mend: str) -> None:
-    """What the error says to do works: the names of the header in the schema, or the header mended, and the call again."""
+    """The error's advice works: put the header's names into the schema, or mend the header, and call again."""
     source = {"format": "csv", "header": "true", "schema": "id bigint, name string"}
     stage.put("a.csv", "nam,id", "x,1", "y,2")
     with pytest.raises(BadFile, match=r"a\.csv': the header has no column 'name' \(did you mean 'nam'\?\)"):
@@ -272,7 +272,7 @@ def test_a_header_without_a_column_is_told_and_mended(spark: SparkSession, stage
 
 
 def test_a_query_with_sparks_names_of_options(spark: SparkSession, stage: Stage) -> None:
-    """`delimiter` and `charset`, as people who come from Spark write them, in a plain query."""
+    """A plain query takes `delimiter` and `charset`, the names that Spark users know."""
     (stage.src / "a.csv").write_bytes("id;name\n1;Köln\n".encode("latin-1"))
     os.utime(stage.src / "a.csv", (1_000_000_000, 1_000_000_000))
     reader = spark.readStream.format("penstock").schema("id int, name string").option("format", "csv")

@@ -1,4 +1,4 @@
-"""`penstock-db` in real queries: tables that hold each row once, whatever is repeated, and errors before anything runs."""
+"""`penstock-db` in real queries: tables hold each row once, whatever is repeated, and errors come before anything runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["postgresql", "sqlite"])
 def place(request: pytest.FixtureRequest, stage: Stage) -> Place:
-    """Return a place in either database."""
+    """Return the address of a place in one of the two databases."""
     url = f"sqlite://{stage.root}/x.db" if request.param == "sqlite" else request.getfixturevalue("postgres").url
     return Place(url)
 
@@ -33,7 +33,7 @@ def lines(spark: SparkSession, stage: Stage) -> DataFrame:
 
 
 def run(frame: DataFrame, stage: Stage, place: Place, **options: str) -> Any:
-    """Run a query until it has taken what is there; return it."""
+    """Run a query until it has taken all available input; return it."""
     given = {"url": place.url, "table": place.table, "batchTable": f"{place.table}_batches"} | options
     writer = frame.writeStream.format("penstock-db").options(**given).trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(stage.checkpoint)).start()
@@ -50,7 +50,7 @@ def fill(stage: Stage, first: int = 0) -> list[str]:
 
 
 def test_rows_are_there_once(spark: SparkSession, stage: Stage, place: Place) -> None:
-    """D3: two batches of several tasks, then the last commit of the checkpoint is removed: no new rows; and then it goes on."""
+    """D3: two batches of several tasks; then the checkpoint's last commit is removed: no new rows; and then the query goes on."""
     expected = fill(stage)
     run(lines(spark, stage), stage, place)
     assert Counter(row[0] for row in place.rows()) == Counter(expected)
@@ -72,7 +72,7 @@ ONE_PLACE = pytest.mark.parametrize(
 
 @ONE_PLACE
 def test_counts_are_added_up(spark: SparkSession, stage: Stage, place: Place) -> None:
-    """Merge: counts of keys that come in every task of every batch are those of all rows."""
+    """Merge: keys come in every task of every batch, and their counts are those of all rows."""
     expected = fill(stage)
     counts = lines(spark, stage).selectExpr("split(value, ' ')[2] AS line", "1L AS n")
     run(counts, stage, place, mode="merge", keyColumns="line", sinkId="counts", queryName="of its own")
@@ -81,7 +81,7 @@ def test_counts_are_added_up(spark: SparkSession, stage: Stage, place: Place) ->
 
 @ONE_PLACE
 def test_new_checkpoint_is_refused_without_a_row(spark: SparkSession, stage: Stage, place: Place) -> None:
-    """D6: the checkpoint is deleted, and the sinkId stays: the query ends with the remedy, and nothing is doubled."""
+    """D6: the checkpoint is deleted and the sinkId stays: the query ends with advice, and no row is doubled."""
     expected = fill(stage)
     run(lines(spark, stage), stage, place, sinkId="s")
     shutil.rmtree(stage.checkpoint)
@@ -92,7 +92,7 @@ def test_new_checkpoint_is_refused_without_a_row(spark: SparkSession, stage: Sta
 
 @ONE_PLACE
 def test_bad_rows_are_set_aside(spark: SparkSession, stage: Stage, place: Place) -> None:
-    """D9: rows without a key go to the table of the rejected, with the rest and the id, in one transaction."""
+    """D9: rows without a key go to the table for rejected rows, in the transaction that also applies the rest and the batch id."""
     fill(stage)
     frame = lines(spark, stage).selectExpr("nullif(split(value, ' ')[2], '7') AS line", "1 AS n")
     run(frame, stage, place, mode="merge", keyColumns="line", badRows="quarantine")
@@ -112,7 +112,7 @@ def test_bad_rows_are_set_aside(spark: SparkSession, stage: Stage, place: Place)
 def test_what_cannot_work_is_refused_at_the_start(
     spark: SparkSession, stage: Stage, options: dict[str, str], columns: list[str], message: str
 ) -> None:
-    """A wrong option or type ends the query before it reads a row, with the name of it and without a secret."""
+    """A wrong option or type ends the query before it reads a row; the error names it and shows no secret."""
     fill(stage)
     place = Place(f"sqlite://{stage.root}/x.db")
     with pytest.raises(Exception, match=message) as error:
@@ -122,7 +122,7 @@ def test_what_cannot_work_is_refused_at_the_start(
 
 
 def test_complete_mode_is_refused(spark: SparkSession, stage: Stage) -> None:
-    """A query that would replace the table at every batch is told what to do instead."""
+    """A query that would replace the table in every batch is refused, with what to do instead."""
     fill(stage)
     counts = lines(spark, stage).groupBy("value").count()
     given = {"url": f"sqlite://{stage.root}/x.db", "table": "t", "checkpointLocation": str(stage.checkpoint)}
@@ -133,7 +133,7 @@ def test_complete_mode_is_refused(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_password_by_reference(spark: SparkSession, stage: Stage, postgres: Postgres) -> None:
-    """A query logs in with a password from a file; it is in no file of the checkpoint, and in no message when it is wrong."""
+    """A query logs in with a password from a file; no file of the checkpoint holds it, and no message shows it when it is wrong."""
     expected = fill(stage)
     rules = Path(postgres.directory) / "pg_hba.conf"
     rules.write_text("local all clerk2 scram-sha-256\n" + rules.read_text())

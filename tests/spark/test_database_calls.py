@@ -1,4 +1,4 @@
-"""Spark's calls to the database sink, made by hand: what a driver says, and removes."""
+"""Spark's calls to the database sink, made by hand: what a driver reports, and what it removes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIELDS = [{"name": "v", "type": "string", "nullable": True, "metadata": {}}]
 
 
 class Query:
-    """A checkpoint as Spark keeps it, and the database of its query."""
+    """A query: its checkpoint as Spark keeps it, and its database."""
 
     def __init__(self, root: Path) -> None:
         self.checkpoint = root / "checkpoint"
@@ -32,7 +32,7 @@ class Query:
         self.place = Place(f"sqlite://{root}/x.db", "t")
 
     def writer(self, number: int, offset: int | None = None, **options: str) -> StreamWriter:
-        """Have Spark plan a batch, and begin it."""
+        """Plan a batch as Spark does, and begin it."""
         planned = json.dumps({"offset": number if offset is None else offset})
         (self.checkpoint / "offsets" / str(number)).write_text(f"v1\n{{}}\n{planned}")
         given = {"url": self.place.url, "table": "t", "checkpointLocation": str(self.checkpoint)} | options
@@ -50,7 +50,7 @@ class Query:
         return TaskMessage(writer._started.write(Task("q", number, 0), iter([rows])))
 
     def files(self) -> list[str]:
-        """Return what is staged."""
+        """Return the staged files."""
         return os.listdir(self.checkpoint / "penstock-db-q")
 
 
@@ -60,7 +60,7 @@ def query(tmp_path: Path) -> Query:
 
 
 def test_rows_that_are_skipped_are_counted(query: Query, caplog: pytest.LogCaptureFixture) -> None:
-    """A batch that comes again changes nothing; the log says which, and how many rows; what it staged is swept."""
+    """A repeated batch changes nothing; the log names the batch and its number of rows; its staged files are swept."""
     writer = query.writer(0)
     writer.commit([query.staged(writer, 0), None], 0)
     again = query.writer(0)
@@ -72,7 +72,7 @@ def test_rows_that_are_skipped_are_counted(query: Query, caplog: pytest.LogCaptu
 
 
 def test_rows_that_are_rejected_are_counted(query: Query, caplog: pytest.LogCaptureFixture) -> None:
-    """The log says of which batch, and how many of how many."""
+    """The log names the batch, the number of rejected rows and the number of all rows."""
     query.place.query("CREATE TABLE {t} (v text CHECK (v <> '0 1'))")
     writer = query.writer(0, badRows="quarantine")
     with caplog.at_level(logging.WARNING, "penstock.db"):
@@ -81,7 +81,7 @@ def test_rows_that_are_rejected_are_counted(query: Query, caplog: pytest.LogCapt
 
 
 def test_rows_come_in_the_order_of_the_tasks(query: Query) -> None:
-    """By it an upsert knows the last row of a key; a task that reported nothing has no rows."""
+    """The order tells an upsert which row of a key is the last; a task that reported nothing has no rows."""
     writer = query.writer(0)
     writer.commit([query.staged(writer, 2), None, query.staged(writer, 1)], 0)
     found = [row[0] for row in query.place.query("SELECT v FROM {t} ORDER BY rowid")]
@@ -89,7 +89,7 @@ def test_rows_come_in_the_order_of_the_tasks(query: Query) -> None:
 
 
 def test_another_batch_of_the_last_number_is_refused(query: Query) -> None:
-    """The offset log was put back, and Spark has planned the batch anew: it is told by what defines the batch."""
+    """The offset log was put back, and Spark has planned the batch anew: the sink notices that the batch has another definition."""
     writer = query.writer(0)
     writer.commit([query.staged(writer, 0)], 0)
     with pytest.raises(CheckpointMismatch, match="other offsets"):
@@ -97,14 +97,14 @@ def test_another_batch_of_the_last_number_is_refused(query: Query) -> None:
 
 
 def test_place_for_rows_that_cannot_be_used(query: Query, tmp_path: Path) -> None:
-    """It is told at the start, before the database is asked."""
+    """The sink checks the table for unusable rows at the start, before it asks the database."""
     with pytest.raises(OptionError, match="stagingLocation"):
         query.writer(0, stagingLocation="ftp://host/x")
     assert not (tmp_path / "x.db").exists()
 
 
 def test_staged_rows_that_have_gone(query: Query) -> None:
-    """In the middle of a batch a file is not there: that is the error, in our words, and nothing of the batch is applied."""
+    """A staged file disappears in the middle of a batch: our error says so, and nothing of the batch is applied."""
     writer = query.writer(0)
     there, gone = query.staged(writer, 0), query.staged(writer, 0)
     writer.abort([gone], 0)
@@ -116,7 +116,7 @@ def test_staged_rows_that_have_gone(query: Query) -> None:
 
 
 def test_batch_that_failed_leaves_nothing_staged(query: Query) -> None:
-    """When Spark aborts a batch, what the tasks said they staged is removed."""
+    """When Spark aborts a batch, the files that its tasks reported as staged are removed."""
     writer = query.writer(0)
     message = query.staged(writer, 0)
     query.staged(writer, 0)

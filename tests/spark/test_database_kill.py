@@ -1,4 +1,4 @@
-"""Real drivers that write to a database, killed with SIGKILL at every step, and one that stands still while another goes on."""
+"""Real drivers that write to a database: killed with SIGKILL at every step, and one that stands still while another takes over."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fill(stage: Stage) -> Counter[str]:
 
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
 def test_driver_is_killed_at_each_step(stage: Stage, postgres: Postgres, kind: str) -> None:
-    """D2: all of Spark dies at one step after the other, the server of PostgreSQL with it: every line is added up once."""
+    """D2: all of Spark, and the PostgreSQL server with it, is killed at one step after another: every line is counted once."""
     expected = fill(stage)
     place = Place(postgres.url if kind == "postgresql" else f"sqlite://{stage.root}/x.db")
     arguments = (str(stage.src), str(stage.checkpoint), place.url, place.table)
@@ -59,7 +59,7 @@ def test_driver_is_killed_at_each_step(stage: Stage, postgres: Postgres, kind: s
 
 
 def test_driver_that_stood_still_is_fenced(stage: Stage, postgres: Postgres) -> None:
-    """F-D4: a driver is stopped in front of a commit (SIGSTOP), another one ends the work; the first goes on, and changes nothing."""
+    """F-D4: SIGSTOP stops a driver before a commit, and another driver finishes the work; the first then continues, and changes nothing."""
     expected = fill(stage)
     place = Place(postgres.url)
     arguments = (str(stage.src), str(stage.checkpoint), place.url, place.table)

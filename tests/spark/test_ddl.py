@@ -1,4 +1,4 @@
-"""Schemas as DDL: ours and Spark's reading of them are the same."""
+"""Schemas as DDL: we read them as Spark does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEED = int(os.environ.get("PENSTOCK_SEED", "1"))
 
 
 def theirs(text: str) -> str | None:
-    """Return Spark's JSON of a schema; None if it takes it for none."""
+    """Return Spark's JSON of a schema; None if Spark refuses it."""
     try:
         read = StructType.fromDDL(text)
     except PySparkException:
@@ -33,7 +33,7 @@ def theirs(text: str) -> str | None:
 
 
 def disagreement(text: str) -> str | None:
-    """Return how the two readings of a text differ; None if they do not, or ours leaves it to Spark."""
+    """Return how the two readings of a text differ; None if they agree, or if ours leaves the text to Spark."""
     try:
         ours = parsed(text)
     except OptionError as error:
@@ -43,28 +43,26 @@ def disagreement(text: str) -> str | None:
 
 @pytest.mark.parametrize("texts", [400, pytest.param(20_000, marks=pytest.mark.soak)])
 def test_schemas_are_read_as_spark_reads_them(spark: SparkSession, texts: int) -> None:
-    """What is refused without Spark no Spark takes, and what is read is what Spark reads; PENSTOCK_SEED=N tries others."""
+    """Spark refuses what we refuse without it, and reads what we read in the same way; PENSTOCK_SEED=N tries other schemas."""
     random = Random(SEED)  # noqa: S311 - for texts, not for secrets
     found = [disagreement(schema(random)) for _ in range(texts)]
     assert not [each for each in found if each is not None]
 
 
 def test_every_word_of_sql_may_name_a_column(spark: SparkSession) -> None:
-    """Keywords are names as Spark takes them, in front of a type and in a struct."""
+    """Spark takes a keyword as a name, before a type and in a struct, and so do we."""
     words = [row.keyword for row in spark.sql("SELECT * FROM sql_keywords()").collect()]
     assert len(words) > 300
     texts = [f"{word} int" for word in words[:: effort(3, 1)]]
-    for word in words[:: effort(20, 1)]:  # Spark takes its time to refuse
+    for word in words[:: effort(20, 1)]:  # Spark is slow to refuse one
         texts += [f"a struct<{word.lower()}: {word}>", f"a int {word} int"]
     assert not [each for each in map(disagreement, texts) if each is not None]
 
 
 def test_a_timestamp_is_what_the_session_says(spark: SparkSession) -> None:
-    """Where `timestamp` is set to be a time without a zone, it is one in schemas that are given to us."""
+    """Where the session makes `timestamp` a time without a zone, it is one in the schemas that users give us."""
     assert spark._jvm is not None
-    spark._jvm.SparkSession.setActiveSession(
-        spark._jsparkSession
-    )  # another test may have left a session of its own active
+    spark._jvm.SparkSession.setActiveSession(spark._jsparkSession)  # another test may have left its own session active
     assert json.loads(ddl.schema_json("a timestamp"))["fields"][0]["type"] == "timestamp"
     spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
     try:
@@ -74,7 +72,7 @@ def test_a_timestamp_is_what_the_session_says(spark: SparkSession) -> None:
 
 
 def test_what_only_spark_can_say_it_is_asked(spark: SparkSession) -> None:
-    """DDL that is not read here is read by Spark; what it does not take is refused, too."""
+    """Spark reads the DDL that we do not read ourselves; what Spark refuses is refused."""
     assert json.loads(ddl.schema_json("a varchar(3), b int -- two"))["fields"][1]["type"] == "integer"
     with pytest.raises(OptionError, match="not a DDL schema"):
         ddl.schema_json("a varchar")

@@ -1,4 +1,4 @@
-"""A JVM that is started without Spark's scripts: as they would, and only where they would do nothing else."""
+"""A JVM that is started without Spark's scripts: started as they would start it, and only where they would do nothing else."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MASTER = "local[*]"
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A cache of one's own in which the answer is, and an environment in which nothing of Spark's is set."""
+    """Set up a private cache that holds the answer, and an environment in which no variable of Spark is set."""
     for name in list(os.environ):
         if name.startswith("SPARK_") or name in {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "PYSPARK_SUBMIT_ARGS"}:
             monkeypatch.delenv(name)
@@ -37,13 +37,13 @@ def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def settings() -> tuple[dict[str, str], list[str]]:
-    """Return those of a session for ingests, and the options of Java in them."""
+    """Return the settings of a session for ingests, and its Java options."""
     ours, options = local._settings(MASTER, rows_in_jvm=False, quiet=True)
     return {"spark.master": MASTER, **ours}, options
 
 
 def command() -> list[str] | None:
-    """Return how the JVM of such a session is started directly."""
+    """Return the command that starts the JVM of such a session directly."""
     given, options = settings()
     return direct._command(options, given, pythons.pyspark_home() or "")
 
@@ -51,7 +51,7 @@ def command() -> list[str] | None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("plain")
 def test_it_is_started_as_by_sparks_scripts(tmp_path: Path) -> None:
-    """Spark's own `spark-submit` runs, with a Java that tells its arguments instead of starting Spark: the same words."""
+    """Spark's own `spark-submit` runs, with a fake Java that prints its arguments instead of starting Spark: the words are the same."""
     java = tmp_path / "java/bin/java"
     java.parent.mkdir(parents=True)
     real = archive.java()
@@ -77,7 +77,7 @@ def test_it_is_started_as_by_sparks_scripts(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["SPARK_CONF_DIR", "SPARK_DRIVER_MEMORY", "SPARK_SUBMIT_OPTS", "HADOOP_CONF_DIR"])
 def test_what_is_set_is_for_the_scripts(plain: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """A variable that Spark's scripts ask for, and an answer that is none, or is not there: then Spark is asked."""
+    """Where a variable that Spark's scripts read is set, or the answer is invalid or missing, the scripts start the JVM."""
     assert command() is not None
     monkeypatch.setenv(name, "/somewhere")
     assert command() is None
@@ -91,7 +91,7 @@ def test_what_is_set_is_for_the_scripts(plain: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.usefixtures("plain")
 def test_a_jvm_that_does_not_come_up_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends before it can be reached: nobody waits for it, and whoever starts the session has Spark start one."""
+    """It ends before it can be reached: nobody waits for it, and the session has Spark start another."""
     monkeypatch.setattr(direct, "_command", lambda *_: ["/bin/false"])
     begun = direct.begin({}, [], apart=True, output=None)
     assert begun is not None
@@ -100,7 +100,7 @@ def test_a_jvm_that_does_not_come_up_is_left_to_spark(monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_an_answer_that_is_damaged_is_none(plain: Path) -> None:
-    """A byte of it is another one, wherever, or it ends early, or is empty: Spark is asked."""
+    """One changed byte anywhere, an early end or an empty file makes the answer unusable: Spark is asked."""
     (kept,) = plain.glob("command-*")
     whole = kept.read_bytes()
     assert command() is not None
@@ -114,7 +114,7 @@ def test_an_answer_that_is_damaged_is_none(plain: Path) -> None:
 
 @pytest.mark.slow
 def test_what_others_could_have_written_is_not_run(plain: Path) -> None:
-    """The answer is a command: where another user may write it, or owns it, it is none, and so is an archive of classes."""
+    """The answer is a command: if another user owns it or may write it, it is ignored, and so is an archive of classes."""
     (kept,) = plain.glob("command-*")
     classes = plain / archive.name("classes", "jsa")
     classes.write_bytes(b"")
@@ -133,7 +133,7 @@ WRITE = "import os, sys; path = sys.argv[2].split('=')[1]; open(path, 'w').write
 
 
 def test_an_archive_has_its_name_when_it_is_whole(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Java crashes at half an archive: one whose making failed is not there, nor is what was written of it, and the one of before stays."""
+    """Java crashes on half an archive: a failed attempt leaves no archive and no temporary file, and the previous archive stays."""
     made = plain / archive.name("classes", "jsa")
     for before in (None, "whole"):
         monkeypatch.setattr(archive, "_MAKE", f"{WRITE} sys.exit(1)")
@@ -147,7 +147,7 @@ def test_an_archive_has_its_name_when_it_is_whole(plain: Path, monkeypatch: pyte
 
 
 def test_a_cache_of_before_is_told(plain: Path) -> None:
-    """An archive without the command, as earlier versions made it: the doctor says what to do, and no more once that is done."""
+    """The cache has an archive without the command, as earlier versions made it: the doctor says what to do, until it is done."""
     (plain / archive.name("classes", "jsa")).write_bytes(b"")
     assert archive.finding().state == "ok"
     (plain / archive.command_name()).unlink()
@@ -158,7 +158,7 @@ def test_a_cache_of_before_is_told(plain: Path) -> None:
 
 @pytest.mark.slow
 def test_an_answer_that_cannot_be_read_is_none(plain: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Root may read anything, so the disk refuses here: the start goes on by Spark's scripts, as without an answer."""
+    """Root may read anything, so the disk refuses here: the start uses Spark's scripts, as it does without an answer."""
     (kept,) = plain.glob("command-*")
     monkeypatch.setattr(direct, "cached", lambda _: f"{kept}/below")
     given, options = settings()
@@ -167,7 +167,7 @@ def test_an_answer_that_cannot_be_read_is_none(plain: Path, monkeypatch: pytest.
 
 @pytest.mark.usefixtures("plain")
 def test_a_jvm_that_ends_where_it_has_told_how_to_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody kills it between its answer and the first call: the session has another one, by Spark's scripts."""
+    """The JVM is killed after it has written its address and before the first call: Spark's scripts start another for the session."""
     told = "printf '\\0\\0\\0\\1\\0\\0\\0\\6secret' > \"$_PYSPARK_DRIVER_CONN_INFO_PATH\""  # port 1, at which nobody listens
     monkeypatch.setattr(direct, "_command", lambda *_: ["/bin/sh", "-c", told])
     begun = direct.begin({}, [], apart=True, output=None)
@@ -178,8 +178,8 @@ def test_a_jvm_that_ends_where_it_has_told_how_to_be_reached(monkeypatch: pytest
 
 @pytest.mark.usefixtures("plain")
 def test_one_whose_taking_was_interrupted_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C in a notebook, while a session starts: that JVM ends, and the next start has one of its own, not one that answers no more."""
-    monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # that of other tests may be there
+    """Ctrl-C in a notebook while a session starts: that JVM ends, and the next start gets a new one, not one that no longer answers."""
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # another test may have started one
     monkeypatch.setattr(direct, "_command", lambda *_: ["/bin/cat"])
     launch.begin_jvm({}, [], apart=True, output=None)
     assert launch._begun is not None
@@ -198,7 +198,7 @@ def test_one_whose_taking_was_interrupted_is_not_asked_again(monkeypatch: pytest
 @pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("version", ["4.0.1", None])
 def test_none_is_begun_where_none_can_start(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
-    """PySpark is too old, or not there any more: a first look begins nothing, raises nothing, and leaves it to the start to say so."""
+    """PySpark is too old, or was removed: the early begin starts nothing and raises nothing, and leaves it to the start to say so."""
     if version is None:
         monkeypatch.setitem(sys.modules, "pyspark", None)
     else:
@@ -212,8 +212,8 @@ def test_none_is_begun_where_none_can_start(monkeypatch: pytest.MonkeyPatch, ver
 
 @pytest.mark.usefixtures("plain")
 def test_one_that_was_begun_in_another_environment_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A variable is set behind its begin, as a user's module may do: it ends, and another one is started, which has it."""
-    monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # that of other tests may be there
+    """A variable is set after the JVM was begun, as a user's module may do: that JVM ends, and another is started with the variable."""
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # another test may have started one
     monkeypatch.setattr(direct, "_command", lambda *_: ["/bin/cat"])
     launch.begin_jvm({}, [], apart=True, output=None)
     assert launch._begun is not None
@@ -237,7 +237,7 @@ os.kill(os.getpid(), 9)
 
 @pytest.mark.usefixtures("plain")
 def test_what_a_killed_process_has_left_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that is killed cannot take away where its JVM told how to be reached; one that comes later does, and only what is old."""
+    """A killed command cannot remove the file with its JVM's address; a later command does, and removes only old files."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def killed() -> Path:
@@ -256,7 +256,7 @@ def test_what_a_killed_process_has_left_goes(tmp_path: Path, monkeypatch: pytest
 
 @pytest.fixture
 def unanswered() -> Iterator[None]:
-    """SIGTERM that nobody answers fails the test; it would end this process."""
+    """An unanswered SIGTERM fails the test; by default it would end this process."""
 
     def told(number: int, frame: object) -> None:
         raise AssertionError(number)
@@ -268,8 +268,8 @@ def unanswered() -> Iterator[None]:
 
 @pytest.mark.usefixtures("plain", "unanswered")
 def test_sigterm_ends_a_jvm_that_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Ctrl-C does: a JVM that cannot be reached yet would notice seconds later that nobody wants it."""
-    monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # that of other tests may be there
+    """As Ctrl-C does: a JVM that cannot be reached yet would notice only seconds later that nobody wants it."""
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # another test may have started one
     monkeypatch.setattr(direct, "_command", lambda *_: ["/bin/cat"])
     begun = []
 
@@ -287,7 +287,7 @@ def test_sigterm_ends_a_jvm_that_is_begun(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("unanswered")
 def test_sigterm_is_answered_while_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command that is stopped then says so, and ends with 143, as at any other time."""
+    """A command that is stopped at that moment says so, and ends with 143, as at any other time."""
     monkeypatch.setattr("penstock.spark.local.session_of", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(Interrupted), session(None):
         pytest.fail("it has started")
@@ -305,7 +305,7 @@ if sys.argv[1] == "ends": begun.end()
 
 @pytest.mark.parametrize("end", ["ends", "leaves"])
 def test_nobody_is_left_behind(end: str) -> None:
-    """A JVM that was begun and never wanted ends with who began it: at once if that one says so, else as its standard input does."""
+    """A JVM that was begun and never used ends with the process that began it: at once if told to, else when its input closes."""
     with subprocess.Popen([sys.executable, "-c", HOLD, end], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
@@ -317,7 +317,7 @@ def test_nobody_is_left_behind(end: str) -> None:
 
 @pytest.mark.usefixtures("plain")
 def test_where_it_tells_how_to_be_reached_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file with its secret, which no other user can read, does not stay."""
+    """The file with the JVM's address holds a secret: no other user can read it, and it is removed."""
     monkeypatch.setattr(
         direct, "_command", lambda *_: ["/bin/sh", "-c", 'echo > "$_PYSPARK_DRIVER_CONN_INFO_PATH"; cat']
     )

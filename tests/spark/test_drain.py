@@ -1,4 +1,4 @@
-"""`async_map(..., drain=)`: rows that are carried over from batch to batch, on a real Spark."""
+"""`async_map(..., drain=)`: rows that are carried from batch to batch, on a real Spark."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ ROCKS = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvide
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 PARTITIONS = "spark.sql.shuffle.partitions"
 SETTINGS = {"spark.sql.streaming.stateStore.providerClass": ROCKS, PARTITIONS: "2"}
-EVERY = "400 milliseconds"  # while rows are carried each is a batch, of half a second of a processor
+EVERY = "400 milliseconds"  # while rows are carried every interval runs a batch, which costs half a second of processor time
 PARTS = {"rollBatches": "1"}
 ONE_FILE = {"growing": "true", "fileName": "all"}
 
 
 @pytest.fixture
 def rocks(spark: SparkSession) -> Iterator[SparkSession]:
-    """Return the shared session, set up for state of Python in one lane, and put it back."""
+    """Yield the shared session, set up for Python state in one lane, and restore it."""
     for name, value in (SETTINGS | {PARTITIONS: "1"}).items():
         spark.conf.set(name, value)
     yield spark
@@ -50,7 +50,7 @@ def rocks(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 class Gate(penstock.AsyncFunction):
-    """Answers at once, but for rows that begin with `slow`: those wait for a file. Notes its calls."""
+    """Answers at once, except for rows that begin with `slow`, which wait for a file. Notes its calls."""
 
     def __init__(self, root: Path) -> None:
         self.root = str(root)
@@ -109,7 +109,7 @@ def wait_for(holds: Callable[[], Any], query: StreamingQuery) -> None:
 
 
 def test_an_idle_stream_finishes_what_it_holds(rocks: SparkSession, stage: Stage) -> None:
-    """F-A16, F-A17: batches end without the slow rows; when their answers come there is no input any more, but a batch."""
+    """F-A16, F-A17: batches end without the slow rows; when their answers come there is no more input, but a batch still emits them."""
     stage.put("a", "1", "slow-2", "3", "slow-4")
     stage.put("b", "5", "6")
     query = start(gated(rocks, stage, ordered=False), stage)
@@ -128,7 +128,7 @@ def test_an_idle_stream_finishes_what_it_holds(rocks: SparkSession, stage: Stage
 
 
 def test_order_is_kept_over_batches_and_restarts(rocks: SparkSession, stage: Stage) -> None:
-    """F-A6, F-A16: what is finished behind a slow row waits in the state, over a restart, and is not called again."""
+    """F-A6, F-A16: rows that finish after a slow row wait in the state, survive a restart, and are not called again."""
     stage.put("a", "0", "slow-1", "2", "3")
     query = start(gated(rocks, stage), stage, ONE_FILE)
     wait_for(lambda: values(stage) == ["0"], query)
@@ -153,10 +153,10 @@ def test_order_is_kept_over_batches_and_restarts(rocks: SparkSession, stage: Sta
 def test_a_repeated_batch_emits_what_it_did_though_other_calls_end(
     rocks: SparkSession, stage: Stage, ordered: bool, version: str
 ) -> None:
-    """Failure 1 of `penstock.spark.lanes`: a sink has batch 1, and Spark, which was killed, repeats it; other calls end this time.
+    """Failure 1 of `penstock.spark.lanes`: the sink has batch 1 and Spark, which was killed, repeats it; this time other calls end.
 
-    A sink that drops the repetition and one that takes it have the same rows of that batch, and each row once in all. With
-    each version of Spark's format of state.
+    A sink that drops the repeated batch and one that takes it have the same rows of it, and each row once in all. This holds for
+    each version of Spark's state format.
     """
     rocks.conf.set(FORMAT, version)
     given: list[tuple[int, list[str]]] = []
@@ -197,9 +197,9 @@ def test_a_repeated_batch_emits_what_it_did_though_other_calls_end(
     assert {len({one.split()[0] for one in what}) for what in calls(stage).values()} == {1}
 
 
-@pytest.mark.soak  # with carried rows that come out, and no batch without data
+@pytest.mark.soak  # it checks carried rows, and that no batch runs without data
 def test_a_run_of_all_that_is_there_leaves_its_last_batch_to_the_next(rocks: SparkSession, stage: Stage) -> None:
-    """F-A17: `availableNow` ends where Spark runs no batches without data; what the last one finished is the next run's."""
+    """F-A17: `availableNow` ends where Spark runs no batches without data; the next run emits what finished in the last batch."""
     rocks.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
     try:
         for number, expected in enumerate((["1"], ["1", "2", "3"])):
@@ -214,7 +214,7 @@ def test_a_run_of_all_that_is_there_leaves_its_last_batch_to_the_next(rocks: Spa
 
 
 class Dozing(penstock.AsyncFunction):
-    """Answers at once, but for rows that begin with `slow`: those take longer than a batch waits."""
+    """Answers at once, except for rows that begin with `slow`, which take longer than a batch waits."""
 
     async def invoke(self, row: Any, call: Any) -> Any:
         await asyncio.sleep(0.5 if row.value.startswith("slow") else 0.0)
@@ -231,7 +231,7 @@ def dozing(spark: SparkSession, stage: Stage, **options: Any) -> DataFrame:
 def test_a_run_of_all_that_is_there_ends_when_all_has_come_out(
     rocks: SparkSession, stage: Stage, ordered: bool, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F-A17: `availableNow` with what is carried: it ends by itself, with every row of it in the output once, and every batch committed."""
+    """F-A17: an `availableNow` run that carries rows ends by itself; every row is in the output once, and every batch is committed."""
     rocks.conf.set(PARTITIONS, "2")
     expected: list[str] = []
     for turn in range(turns):
@@ -247,19 +247,17 @@ def test_a_run_of_all_that_is_there_ends_when_all_has_come_out(
             {path.name for path in (stage.checkpoint / log).iterdir() if path.name.isdecimal()}
             for log in ("offsets", "commits")
         )
-        assert offsets - commits <= {str(len(commits))}  # one may be planned; none was interrupted
+        assert offsets - commits <= {str(len(commits))}  # one batch may be planned; none was interrupted
         assert held(query) == 0
-        monkeypatch.setattr(asynchronous, "_totals", {})  # what another process knows of the first run
+        monkeypatch.setattr(asynchronous, "_totals", {})  # another process would not know the totals of the first run
     query = start(dozing(rocks, stage, ordered=ordered), stage, availableNow=True)
     assert query.awaitTermination(PATIENCE_SECONDS)
-    assert values(stage) == sorted(
-        expected
-    )  # though a batch that was planned is run, in which no lane has anything to do
+    assert values(stage) == sorted(expected)  # though it runs a planned batch, in which no lane has anything to do
 
 
-@pytest.mark.soak  # what is asked of its trigger is below, without a Spark
+@pytest.mark.soak  # a test below checks, without Spark, how often it asks for the trigger
 def test_a_stream_that_goes_on_is_not_ended(rocks: SparkSession, stage: Stage) -> None:
-    """An idle stream of another trigger holds nothing for many batches, and takes what comes then."""
+    """An idle stream with another trigger carries nothing for many batches, and still takes new input."""
     stage.put("a", "1", "slow-2")
     query = start(dozing(rocks, stage), stage)
     wait_for(lambda: values(stage) == ["1", "slow-2"], query)
@@ -277,13 +275,13 @@ def number_of(query: StreamingQuery) -> int:
 
 
 class Told:
-    """Stands for a session with one query, as far as its end goes; `ended` tells whether that was asked for."""
+    """Stands for a session with one query, as far as the query's end is concerned; `ended` counts how often that end was requested."""
 
     def __init__(self, trigger: str) -> None:
         self.runId, self.ended, self.asked = "run", 0, 0
         self.trigger = trigger
         self.streams = self
-        self._jvm = None  # so that it is stopped
+        self._jvm = None  # the code needs it to stop the query
         self._jsq = self
 
     def get(self, id_: str) -> Told:
@@ -299,7 +297,9 @@ class Told:
 
 def batch(held: list[int], *, new: bool = False, watermark: str | None = None, run: str = "run") -> Any:
     operators = [SimpleNamespace(operatorName="transformWithStateInPandasExec", numRowsTotal=rows) for rows in held]
-    operators.append(SimpleNamespace(operatorName="stateStoreSave", numRowsTotal=7))  # of a window: it ends by itself
+    operators.append(
+        SimpleNamespace(operatorName="stateStoreSave", numRowsTotal=7)
+    )  # of a window, which ends by itself
     sources = [
         SimpleNamespace(startOffset="1", endOffset="1"),
         SimpleNamespace(startOffset="1", endOffset="2" if new else "1"),
@@ -317,14 +317,14 @@ def batch(held: list[int], *, new: bool = False, watermark: str | None = None, r
         ([batch([1]), batch([1])], 0),
         ([batch([0]), batch([1]), batch([0])], 0),
         ([batch([0]), batch([0], new=True), batch([0])], 0),
-        ([batch([0, 1]), batch([0, 1])], 0),  # a processor of the user's own holds something
+        ([batch([0, 1]), batch([0, 1])], 0),  # a user's own processor holds something
         ([batch([]), batch([])], 0),
         ([batch([0], watermark="1"), batch([0], watermark="2")], 0),  # windows come out with the next one
         ([batch([0], watermark="1"), batch([0], watermark="2"), batch([0], watermark="2")], 1),
     ],
 )
 def test_what_ends_a_run_of_all_that_is_there(batches: list[Any], ended: int) -> None:
-    """Two batches in a row with nothing new, nothing held and one watermark; of another trigger they end nothing, and are asked of once."""
+    """Two batches in a row with nothing new, nothing held and one watermark end a run; a query with another trigger goes on."""
     session, draining = Told("AvailableNowTrigger"), Draining()
     for each in batches:
         draining.heard(cast("Any", session), each)
@@ -340,7 +340,7 @@ def test_what_ends_a_run_of_all_that_is_there(batches: list[Any], ended: int) ->
 
 
 def test_rows_of_a_key_have_one_lane(rocks: SparkSession, stage: Stage) -> None:
-    """F-A20: a row whose key has one under way in the state waits for it; other keys go on, with columns of any type."""
+    """F-A20: a row waits for an earlier row of its key that the state carries; other keys go on; columns may have any type."""
     rocks.conf.set(PARTITIONS, "2")
     for i, some in enumerate((("slow-a", "b", "a"), ("a-2", "b-2"))):
         stage.put(f"f{i}", *some)
@@ -363,7 +363,7 @@ def test_rows_of_a_key_have_one_lane(rocks: SparkSession, stage: Stage) -> None:
 
 
 def test_lanes_have_partitions_of_their_own(spark: SparkSession) -> None:
-    """The key of each lane is hashed as Spark does: no two lanes share a task."""
+    """Our hash of each lane's key equals Spark's: no two lanes share a task."""
     numbers = spark.range(-50, 1000).selectExpr("cast(id as int) as n", "hash(cast(id as int)) as h")
     assert all(lanes._hash(row.n) == row.h for row in numbers.collect())
     for partitions in (1, 2, 7, 200):
@@ -371,7 +371,7 @@ def test_lanes_have_partitions_of_their_own(spark: SparkSession) -> None:
 
 
 def test_chunks_are_put_in_order() -> None:
-    """The shuffle may give chunks of several partitions in any order: each partition's come in the order they were made in."""
+    """The shuffle may deliver the chunks of several partitions in any order: those of each partition are put back in order."""
     made = [(source, number, b"%d-%d" % (source, number)) for source in (0, 1) for number in range(4)]
     for shuffled in (made, made[::-1], made[1::2] + made[::2]):
         columns = dict(zip(("source", "number", "chunk"), zip(*shuffled, strict=True), strict=True))
@@ -381,7 +381,7 @@ def test_chunks_are_put_in_order() -> None:
 
 
 def test_another_key_is_another_form(rocks: SparkSession, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that are carried lie in the lanes of their key: a program with another one would call equal keys side by side."""
+    """Carried rows lie in the lanes of their key: a program with another key would call equal keys at the same time."""
     forms: list[str] = []
 
     def carried_map(frame: DataFrame, form: Form, *_: Any, **__: Any) -> DataFrame:
@@ -400,7 +400,7 @@ def test_another_key_is_another_form(rocks: SparkSession, stage: Stage, monkeypa
 def test_carried_rows_of_another_program_come_out_of_their_own(
     rocks: SparkSession, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`DamagedState` of a program with another key: when the one that carried rows has run to their end it goes on, each row once."""
+    """A program with another key raises `DamagedState`; once the first program has emitted its carried rows, it goes on, each row once."""
     stage.put("a", "1", "slow-2")
     query = start(gated(rocks, stage, ordered=False), stage)
     wait_for(lambda: values(stage) == ["1"], query)
@@ -411,7 +411,7 @@ def test_carried_rows_of_another_program_come_out_of_their_own(
     error = penstock.errors.of(caught.value)
     assert isinstance(error, penstock.errors.DamagedState)
     assert "run the program that carried them once more until all has come out" in error.message
-    monkeypatch.setattr(asynchronous, "_totals", {})  # what another process knows of that run
+    monkeypatch.setattr(asynchronous, "_totals", {})  # another process would not know the totals of that run
     (stage.root / "open-slow-2").touch()
     start(gated(rocks, stage, ordered=False), stage, availableNow=True).awaitTermination(PATIENCE_SECONDS)
     stage.put("c", "4")
@@ -420,7 +420,7 @@ def test_carried_rows_of_another_program_come_out_of_their_own(
 
 
 def test_where_nothing_can_be_carried_drain_is_refused(rocks: SparkSession, stage: Stage) -> None:
-    """F-A18: a batch frame, a watermark on the way, another state store, no time-out, an ingest: each with the reason."""
+    """F-A18: a batch frame, a watermark before it, another state store, no time-out, an ingest: each is refused with the reason."""
     frame = lines(rocks, stage)
     late = frame.selectExpr("value", "now() as at").withWatermark("at", "1 minute")
     cases: list[tuple[DataFrame, dict[str, Any], str]] = [
@@ -459,7 +459,7 @@ KILLS = [
 
 
 def enrich(spark: SparkSession, root: str, port: int, order: str) -> StreamingQuery:
-    """Ask the service about each line, two files a batch; in order into one file, else into parts."""
+    """Ask the service about each line, two files a batch; ordered output goes to one file, other output to parts."""
     frame = spark.readStream.format("penstock").options(maxFilesPerTrigger=2).load(f"{root}/in")
     lookup = Lookup(port)
     made = penstock.async_map(
@@ -474,7 +474,7 @@ def enrich(spark: SparkSession, root: str, port: int, order: str) -> StreamingQu
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("order", ["ordered", "unordered"])
 def test_each_row_is_in_the_output_once_whatever_is_killed(rocks: SparkSession, stage: Stage, order: str) -> None:
-    """F-A16: all of Spark killed, also between the sink's commit and its own, and calls that end or not as it happens: once, by one id."""
+    """F-A16: all of Spark is killed, also between the sink's and Spark's commit, calls end at random: each row is there once, by one id."""
     expected: Counter[str] = Counter()
 
     def land() -> None:
@@ -505,6 +505,6 @@ def test_each_row_is_in_the_output_once_whatever_is_killed(rocks: SparkSession, 
 
 
 def held(query: StreamingQuery) -> int | None:
-    """Return how many values the state holds; 0: nothing is carried, and nothing waits to be emitted."""
+    """Return how many values the state holds; 0 means that no row is carried or waits to be emitted."""
     progress = query.lastProgress
     return progress["stateOperators"][0]["numRowsTotal"] if progress and progress["stateOperators"] else None

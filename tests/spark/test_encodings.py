@@ -1,4 +1,4 @@
-"""Bytes that are no UTF-8, other encodings and Hadoop's codecs, on a real Spark and against what it reads and writes itself."""
+"""Bytes that are not UTF-8, other encodings and Hadoop's codecs, on a real Spark, compared with what Spark reads and writes itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def write(frame: DataFrame, stage: Stage, **options: Any) -> None:
 
 
 def strangers(form: str, path: Path) -> list[list[str | None]]:
-    """Return the column as readers see it that refuse what is no UTF-8; an empty line of text is an empty string."""
+    """Return the column as strict readers see it, which refuse what is not UTF-8; an empty line of text is an empty string."""
     if form == "text":
         return [[*path.read_text(encoding="utf-8").removesuffix("\n").split("\n")]]
     if form == "parquet":
@@ -59,7 +59,7 @@ def strangers(form: str, path: Path) -> list[list[str | None]]:
 @pytest.mark.parametrize("form", ["text", "json", "csv", "parquet"])
 @follows("PST-101")
 def test_strings_of_spark_that_are_no_text(spark: SparkSession, stage: Stage, form: str) -> None:
-    """Spark's text source gives any bytes as strings: the sink refuses them by name, or writes what every reader takes.
+    """Spark's text source passes any bytes as strings: the sink refuses invalid ones by name, or writes what every reader takes.
 
     The advice of the error works: the same query, with `encodingErrors=replace`, goes on from its checkpoint.
     """
@@ -79,7 +79,7 @@ def test_strings_of_spark_that_are_no_text(spark: SparkSession, stage: Stage, fo
 
 
 def test_bytes_pass_where_the_user_says_binary(spark: SparkSession, stage: Stage) -> None:
-    """A column of type binary is written as the bytes it has, as lines of text and in Parquet."""
+    """The bytes of a binary column are written unchanged, as lines of text and in Parquet."""
     put(stage, "a", b"\n".join(LINES))
     lines = spark.readStream.format("text").load(str(stage.src)).selectExpr("cast(value as binary) value")
     write(lines, stage, format="text")
@@ -87,7 +87,7 @@ def test_bytes_pass_where_the_user_says_binary(spark: SparkSession, stage: Stage
 
 
 def test_source_and_sink_agree_with_each_other(spark: SparkSession, stage: Stage) -> None:
-    """What the source makes of such bytes is what the sink makes of them, and what Spark's JSON writer does."""
+    """The source and the sink turn such bytes into the same text, and so does Spark's JSON writer."""
     put(stage, "a", b"\n".join(LINES))
     lines = spark.readStream.format("penstock").option("encodingErrors", "replace").load(str(stage.src))
     write(lines, stage, format="json")
@@ -102,13 +102,13 @@ def test_source_and_sink_agree_with_each_other(spark: SparkSession, stage: Stage
 
 
 def wrong(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A transform that makes strings of bytes without looking at them."""
+    """A transform that turns bytes into strings without checking them."""
     halves = pa.array([b"\xc3", b"a\n\xff"] * batch.num_rows, pa.binary()).slice(0, batch.num_rows).view(pa.string())
     return pa.RecordBatch.from_arrays([halves, batch.column(0)], names=["half", "line"])
 
 
 def test_transforms_that_make_no_text(spark: SparkSession, stage: Stage) -> None:
-    """In an ingest, too: refused by name, or replaced, also in what names the bucket; and verify repeats it."""
+    """An ingest, too, refuses or replaces such strings, also in the column that names the bucket; verify repeats it."""
     stage.put("a", "1", "2", "3")
     how: dict[str, Any] = {"transform": f"{__name__}:wrong"}
     with pytest.raises(OptionError, match="column 'half': found"):
@@ -153,7 +153,7 @@ def test_separators_in_other_encodings_as_in_spark(
     put(stage, "a", "".join(text + sep for text in texts).encode(encoding))
     options = {"encoding": encoding, "lineSep": sep}
     sparks = spark.read.schema("value string").options(**options).format(form).load(str(stage.src))
-    if form == "text":  # Spark cuts the bytes, and calls them a string as they are
+    if form == "text":  # Spark only cuts the bytes here, and calls them a string as they are
         expected = [row.value.decode(encoding) for row in sparks.selectExpr("cast(value as binary) value").collect()]
     else:
         expected = [row.value for row in sparks.collect()]
@@ -174,7 +174,7 @@ def test_separators_in_other_encodings_as_in_spark(
     ],
 )
 def test_what_spark_compressed_is_read(spark: SparkSession, stage: Stage, codec: str, form: str) -> None:
-    """Files in the codecs of Spark's own writers are read as what they hold, also with values longer than a block of Hadoop's."""
+    """Files in the codecs of Spark's own writers are read correctly, also with values longer than one of Hadoop's blocks."""
     wide = "concat(id, '-', case when id % 500 = 0 then repeat(md5(cast(id as string)), 20000) else 'x' end) value"
     spark.range(2000).selectExpr(wide).coalesce(2).write.option("compression", codec).format(form).save(
         str(stage.root / "w")
@@ -190,7 +190,7 @@ def test_what_spark_compressed_is_read(spark: SparkSession, stage: Stage, codec:
 
 
 def test_binary_lines_of_another_encoding_are_ingested_as_they_are(spark: SparkSession, stage: Stage) -> None:
-    """In an ingest binary lines are the file's own bytes; what cannot be cut so is refused before anything is read."""
+    """An ingest passes binary lines on as the file's own bytes; if it cannot cut an encoding that way, it refuses before it reads."""
     put(stage, "a", "ä§b\n§".encode("latin-1"))
     source = {"schema": "value binary", "encoding": "latin-1", "lineSep": "§"}
     penstock.ingest(spark, str(stage.src), str(stage.dst), source=source, sink={"format": "parquet"})

@@ -1,4 +1,4 @@
-"""An error of ours comes out of whatever Spark wraps it in: `penstock.errors.of`."""
+"""`penstock.errors.of` recovers our error from whatever Spark wraps around it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOSTILE_RECORD = "[PST-301] x penstock.errors.Fenced: [PST-400] y"
 
 
 def started(frame: DataFrame, stage: Stage, mode: str = "append", **options: Any) -> StreamingQuery:
-    """Start a query that takes what is there."""
+    """Start a query that takes the available input."""
     writer = frame.writeStream.format("penstock").outputMode(mode).options(**options)
     return writer.option("checkpointLocation", str(stage.checkpoint)).trigger(availableNow=True).start(str(stage.dst))
 
@@ -40,7 +40,7 @@ def numbers(spark: SparkSession, stage: Stage) -> DataFrame:
 
 
 class Heard(StreamingQueryListener):
-    """Keeps what Spark tells listeners of the errors of queries, by their runs: it may still tell of one that another test had."""
+    """Keeps the errors that Spark reports to listeners, by run: Spark may still report the error of another test's query."""
 
     def __init__(self) -> None:
         self.exceptions: dict[str, str | None] = {}
@@ -60,7 +60,7 @@ class Heard(StreamingQueryListener):
 
 
 def test_error_of_a_query_comes_back_with_its_fields(spark: SparkSession, stage: Stage) -> None:
-    """A bad record is found with path and offset in what is raised, kept and told to listeners, though names and records forge."""
+    """A bad record's path and offset are in the error that is raised, kept and sent to listeners, even if names and records forge text."""
     stage.put(HOSTILE_NAME, '{"a":1}', HOSTILE_RECORD)
     listener = Heard()
     spark.streams.addListener(listener)
@@ -78,7 +78,7 @@ def test_error_of_a_query_comes_back_with_its_fields(spark: SparkSession, stage:
         assert HOSTILE_RECORD in error.message
         assert error.message.startswith(repr(str(stage.src / HOSTILE_NAME)))
     assert len(str(caught.value)) < 2500 + 3 * len(str(stage.src))
-    assert "\tat " not in str(caught.value)  # no stack of Java
+    assert "\tat " not in str(caught.value)  # no Java stack trace
 
 
 def of_text(spark: SparkSession, stage: Stage) -> DataFrame:
@@ -176,7 +176,7 @@ CALLS: dict[str, tuple[Callable[[SparkSession, Stage], object], type[PenstockErr
 
 
 def raising(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Raise one of our errors where no code of ours is between it and Spark."""
+    """Raise one of our errors without any of our code between it and Spark."""
     msg = "raised by a function of a user"
     for _ in batches:
         raise NotThere(msg)
@@ -185,7 +185,7 @@ def raising(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 @pytest.mark.parametrize("case", CALLS)
 def test_a_refused_call_is_told_in_our_words(spark: SparkSession, stage: Stage, case: str) -> None:
-    """Whatever refuses a call of ours, Spark or us, `of` says what is wrong with it and what to do, in one line."""
+    """Whether Spark or our code refuses a call, `of` says in one line what is wrong with it and what to do."""
     stage.put("a.txt", "one")
     call, kind, says = CALLS[case]
     with pytest.raises(PySparkException) as caught:
@@ -219,10 +219,10 @@ except Exception as error:
 """
 
 
-@pytest.mark.soak  # it takes a JVM of its own, whose log is looked at
+@pytest.mark.soak  # it starts a separate JVM and checks its log
 @pytest.mark.spark
 def test_errors_of_ours_are_not_shouted(stage: Stage) -> None:
-    """In a session of ours an error of ours is one line where Spark logs it; one of a user's function keeps all of its lines."""
+    """In one of our sessions Spark logs our own error in one line; the error of a user's function keeps all of its lines."""
     stage.put("a.json", '{"a":1}', "not json")
     done = run_python(NOISY, str(stage.src), str(stage.root / "made"))
     assert done.stdout.splitlines()[0].startswith("[PST-201] ")
@@ -239,7 +239,7 @@ def test_errors_of_ours_are_not_shouted(stage: Stage) -> None:
 
 @border
 class Writer:
-    """What begins a batch when it is pickled, as our sinks do."""
+    """Begins a batch when it is pickled, as our sinks do."""
 
     def __getstate__(self) -> dict[str, object]:
         """Refuse the batch."""
@@ -251,7 +251,7 @@ class Writer:
 def test_refused_batch_is_told_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], debug: str
 ) -> None:
-    """What refuses a batch while PySpark pickles the sink is neither printed with a stack nor wrapped; PENSTOCK_DEBUG=1 shows it."""
+    """An error while PySpark pickles the sink is not wrapped and not printed with a stack trace; PENSTOCK_DEBUG=1 shows the trace."""
     monkeypatch.setenv("PENSTOCK_DEBUG", debug)
     with pytest.raises(Exception, match="bad, ") as caught:
         CloudPickleSerializer().dumps(Writer())  # type: ignore[no-untyped-call]  # - PySpark's

@@ -1,4 +1,4 @@
-"""What real processes do to a query besides dying: tasks tried again or twice at once, drivers that stand still, clocks that jump."""
+"""Faults of real processes other than death: tasks that run again or twice at once, drivers that stand still, clocks that jump."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("programs")]
 
-# Tasks are tried four times. What is armed is in the environment of the session, which workers have of formats that it registers.
+# Tasks are tried four times. Failpoints are armed in the session's environment, which workers of the formats it registers inherit.
 INGEST = """
 import sys, penstock
 src, dst, points = sys.argv[1:]
@@ -60,7 +60,7 @@ print("DONE")
 """
 ALL_THERE_IS, FOR_EVER = '{"availableNow": true}', '{"processingTime": "0 seconds"}'
 
-# A cluster's session is the user's. The event log tells which attempts were speculative.
+# A cluster's session belongs to the user. The event log shows which attempts were speculative.
 SPECULATING = """
 import os, sys
 from pyspark.sql import SparkSession
@@ -82,7 +82,7 @@ writer.option("checkpointLocation", dst + "/_penstock/checkpoint").start(dst).aw
 print("DONE")
 """
 
-# Python imports this in every process of a Spark, before anything else: our clock is as far ahead as the file says.
+# Python imports this first in every process of a Spark: our clock is ahead by as much as the file says.
 JUMPING = """
 import os, time
 from penstock import clock
@@ -107,7 +107,7 @@ def fill(stage: Stage, files: int, lines: int) -> Counter[str]:
     "program", [pytest.param(INGEST, id="ingest", marks=pytest.mark.soak), pytest.param(QUERY, id="query")]
 )
 def test_task_that_dies_is_tried_again(stage: Stage, tmp_path: Path, python: Interpreter, program: str) -> None:
-    """A Python worker dies after it has staged, another when it has assembled a part: Spark tries again, nothing is twice."""
+    """One Python worker dies after it has staged, another after it has assembled a part: Spark tries again, no row is doubled."""
     expected = fill(stage, files=12, lines=400)
     died = [tmp_path / "staged", tmp_path / "assembled"]
     points = f"sink.write.staged=kill@2{died[0]},sink.write.before-sync=kill@3{died[1]}"
@@ -118,7 +118,7 @@ def test_task_that_dies_is_tried_again(stage: Stage, tmp_path: Path, python: Int
 
 
 def test_stopped_driver_goes_on_after_its_successor(stage: Stage, python: Interpreter, tmp_path: Path) -> None:
-    """A driver is stopped in a commit, JVM and workers too; another takes over and commits; then the first ends, `Fenced`."""
+    """A driver, its JVM and its workers are stopped in a commit; another takes over and commits; the first then ends with `Fenced`."""
     expected = fill(stage, files=4, lines=20)
     mark, log = tmp_path / "stopped", tmp_path / "first.log"
     arguments = [str(stage.src), str(stage.dst), str(stage.checkpoint)]
@@ -157,15 +157,15 @@ def tree(root: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[str, Path]]:
-    """Return a cluster of Spark's, and the file that tells that a task sleeps."""
+    """Return a Spark cluster, and the file that shows that a task sleeps."""
     asleep = tmp_path / "asleep"
     with spark_cluster(tmp_path, PENSTOCK_FAILPOINTS=f"sink.write.staged=sleep:120{asleep}") as found:
         yield found.url, asleep
 
 
-@pytest.mark.soak  # a cluster is six JVMs; two attempts of a task are in the explored histories of the sink
+@pytest.mark.soak  # a cluster is six JVMs; the sink's explored histories cover two attempts of a task
 def test_speculative_twin_counts_once(stage: Stage, cluster: tuple[str, Path]) -> None:
-    """One of two hosts stands still with a task; Spark runs its twin on the other: the rows of one attempt are there."""
+    """One of two hosts stands still with a task; Spark runs a speculative copy on the other: the rows of only one attempt are there."""
     master, asleep = cluster
     expected = fill(stage, files=4, lines=100)
     events = stage.root / "events"
@@ -182,9 +182,9 @@ def test_speculative_twin_counts_once(stage: Stage, cluster: tuple[str, Path]) -
     assert stage.lines() == expected
 
 
-@pytest.mark.soak  # stages and readers have clocks that jump without a Spark
+@pytest.mark.soak  # tests without Spark give stages and readers clocks that jump
 def test_clock_that_jumps_an_hour(stage: Stage, python: Interpreter, tmp_path: Path) -> None:
-    """The clock of every process jumps an hour forth and back, in and between batches: with such a `lateness` nothing is lost."""
+    """Every process's clock jumps an hour forth and back, in and between batches: with a large enough `lateness` nothing is lost."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(JUMPING)
     ahead = tmp_path / "ahead"
@@ -202,7 +202,7 @@ def test_clock_that_jumps_an_hour(stage: Stage, python: Interpreter, tmp_path: P
     with started(sys.executable, "-c", FILE_BY_FILE, *arguments, log=log, **variables) as driver:
         for number, seconds in enumerate(jumps):
             land(stage, 3 * number, seconds)
-            land(stage, 3 * number + 1, seconds)  # these two meet the jump in their batch or before it
+            land(stage, 3 * number + 1, seconds)  # these two meet the jump during or before their batch
             ahead.write_text(str(seconds))
             land(stage, 3 * number + 2, seconds)
             wait_for(lambda: committed(stage) == len(os.listdir(stage.src)) or driver.poll() is not None, "the batches")
@@ -217,7 +217,7 @@ def test_clock_that_jumps_an_hour(stage: Stage, python: Interpreter, tmp_path: P
 
 
 def land(stage: Stage, number: int, ahead_seconds: int) -> None:
-    """Put a file there that has its time from a clock that is ahead."""
+    """Put a file whose time comes from a clock that is ahead."""
     path = stage.src / f".{number}"
     path.write_text(f"line of {number}\n")
     then = time.time() + ahead_seconds - 0.01
@@ -226,7 +226,7 @@ def land(stage: Stage, number: int, ahead_seconds: int) -> None:
 
 
 def hours(stage: Stage) -> set[int]:
-    """Return how many hours from now the files say that they were opened."""
+    """Return how many hours from now the files' opening times lie."""
     opened = [datetime.strptime(path.name[:15], "%Y%m%d_%H%M%S").replace(tzinfo=timezone.utc) for path in stage.files()]
     return {round((moment.timestamp() - time.time()) / 3600) for moment in opened}
 

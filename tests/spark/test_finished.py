@@ -1,4 +1,4 @@
-"""Finished files of an output read as a batch: by the ledger, as of a record, whatever lies beside them."""
+"""The finished files of an output as a batch read: chosen by the ledger, as of a record, whatever other files lie next to them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def struct(text: str) -> StructType:
 
 
 def load(output: Output, schema: str | None = None, **options: Any) -> list[dict[str, Any]]:
-    """Return the rows that a session which knows `penstock.register` is given, in their order."""
+    """Return the rows, in order, that a session gets after `penstock.register`."""
     given = {"path": str(output.root), BATCH: "true", "sessionTimeZone": "UTC"} | {
         k: str(v) for k, v in options.items()
     }
@@ -58,7 +58,7 @@ def read(source: PenstockDataSource, schema: str | None = None) -> list[dict[str
 
 
 def values(output: Output, **options: Any) -> list[str]:
-    """Return the lines of an output of text."""
+    """Return the lines of a text output."""
     return sorted(row["value"] for row in load(output, **options))
 
 
@@ -71,7 +71,7 @@ def text_output(output: Output, batches: int = 4, **options: str) -> Any:
 
 
 def test_files_of_the_ledger_only(output: Output) -> None:
-    """What a stranger, a crash or another writer has put among the finished files is in no row, nor is what is open or staged."""
+    """A read skips what a stranger, a crash or another writer put among the finished files, and what is open or staged."""
     sink = text_output(output)
     (output.root / "stranger.txt").write_text("foreign\n")
     (output.root / "part-s-0-99.txt").write_text("foreign\n")
@@ -82,7 +82,7 @@ def test_files_of_the_ledger_only(output: Output) -> None:
 
 
 def test_as_of_a_record_is_what_it_was(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every record of a ledger gives what was there with it, also when it is folded by now, and the same ever after."""
+    """A read as of each record of a ledger gives what was there at that record, even if it is folded by now, and never changes."""
     monkeypatch.setattr(ledger, "FOLD", 4)
     sink = output.sink(rollBatches="1")
     then: dict[int, list[str]] = {}
@@ -96,7 +96,7 @@ def test_as_of_a_record_is_what_it_was(output: Output, monkeypatch: pytest.Monke
 
 
 def test_a_record_that_is_not_there_is_refused_with_those_that_are(output: Output) -> None:
-    """A record to come, one that is no number, and one of no sink are refused; the advice can be followed."""
+    """A future record, a value that is not a number, and a record of an unknown sink are refused; the advice can be followed."""
     text_output(output)
     for wrong, words in [
         ("6", "whose last one is 5; expected one from 1 to that"),
@@ -111,7 +111,7 @@ def test_a_record_that_is_not_there_is_refused_with_those_that_are(output: Outpu
 
 
 def test_as_of_names_each_sink(output: Output) -> None:
-    """Of several sinks each is read as of a record of its own; a number alone is refused, with what to write."""
+    """With several sinks, each is read as of its own record; a bare number is refused, and the error says what to write."""
     text_output(output)
     other = output.sink(sink_id="other", rollBatches="1")
     output.batch(other, 0, {0: ["other"]})
@@ -124,7 +124,7 @@ def test_as_of_names_each_sink(output: Output) -> None:
 
 
 def test_a_record_that_is_not_published_yet_is_not_read(output: Output) -> None:
-    """A driver dies between the put and the last file: none of the record's files is in a snapshot until all are there."""
+    """A driver dies between the put and the last file: a snapshot has none of the record's files until all are there."""
     sink = output.sink(rollRows="1")
     output.batch(sink, 0, {0: ["a", "b"]}, mark="0")
     failpoints.arm("sink.publish.one=error@2")
@@ -143,7 +143,7 @@ def test_a_record_that_is_not_published_yet_is_not_read(output: Output) -> None:
 
 @follows("PST-203")
 def test_files_that_were_deleted_are_told_before_the_first_row(output: Output) -> None:
-    """Retention took two files: that is an error with their names, and what is left is read by who says so."""
+    """Retention deleted two files: the error names them, and a reader that accepts the loss gets the rest."""
     text_output(output)
     gone = sorted(output.visible())[:2]
     for path in gone:
@@ -158,7 +158,7 @@ def test_files_that_were_deleted_are_told_before_the_first_row(output: Output) -
 
 
 def test_history_that_was_removed_is_told(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who removes old folds with their files has to say that he knows; then the rest is read."""
+    """After old folds and their files were removed, a reader must state that it knows this; then it gets the rest."""
     monkeypatch.setattr(ledger, "FOLD", 4)
     sink = text_output(output, 14)
     (output.root / "_penstock/s/ledger" / sink.ledger.look().folds[0]).unlink()
@@ -168,7 +168,7 @@ def test_history_that_was_removed_is_told(output: Output, monkeypatch: pytest.Mo
 
 
 def test_what_a_task_finds_changed_fails_it(output: Output) -> None:
-    """A file that is taken away between plan and task, or altered, is an error and never a part of its rows."""
+    """A file that is removed or altered between plan and task is an error; a task never returns a part of its rows."""
     text_output(output, 1)
     source = PenstockDataSource({"path": str(output.root), BATCH: "true"})
     reader = source.reader(struct(str(source.schema())))
@@ -180,7 +180,7 @@ def test_what_a_task_finds_changed_fails_it(output: Output) -> None:
 
 
 def test_an_action_sees_what_was_there_at_load(output: Output) -> None:
-    """Without a schema of the user a DataFrame is one snapshot: what is published behind `load` is in none of its actions."""
+    """Without a user's schema a DataFrame is one snapshot: none of its actions sees what is published after `load`."""
     sink = text_output(output)
     source = PenstockDataSource({"path": str(output.root), BATCH: "true"})
     source.schema()
@@ -193,7 +193,7 @@ def test_an_action_sees_what_was_there_at_load(output: Output) -> None:
 
 @pytest.mark.parametrize("form", ["parquet", "orc", "json", "csv"])
 def test_format_schema_and_buckets_come_from_the_output(output: Output, form: str) -> None:
-    """Format, csv's dialect, columns and those of directories need not be said; rows are what was written."""
+    """Format, CSV dialect, columns and directory columns need no options; the rows are what was written."""
     if form == "orc":
         pytest.importorskip("pyarrow.orc")
     output.schema = NUMBERED
@@ -208,7 +208,7 @@ def test_format_schema_and_buckets_come_from_the_output(output: Output, form: st
 
 @pytest.mark.parametrize("form", ["parquet", "json", "csv"])
 def test_columns_that_stay_in_the_files_are_read_from_them(output: Output, form: str) -> None:
-    """A directory named after a column that the files have says less than they do: `name=01` is no number, and a day no time."""
+    """A column that is in the files is read from them and not from the directory: `name=01` is not a number, and a day is not a time."""
     output.schema = NUMBERED
     header = {"header": "true"} if form == "csv" else {}
     sink = output.sink(format=form, bucketBy="name={name}/half={id}", rollBatches="1", **header)
@@ -227,7 +227,7 @@ def test_columns_that_stay_in_the_files_are_read_from_them(output: Output, form:
 
 
 def test_files_of_several_formats_are_chosen_by_name(output: Output) -> None:
-    """A sink whose format was changed has files of both: that is an error that tells how to read either."""
+    """A sink whose format was changed has files of both formats: the error says how to read either."""
     output.schema = NUMBERED
     output.batch(output.sink(format="json", rollBatches="1"), 0, {0: ["1|de|a"]}, mark="0")
     output.batch(output.sink(format="parquet", rollBatches="1"), 1, {0: ["2|de|b"]}, owner="d2", mark="1")
@@ -238,7 +238,7 @@ def test_files_of_several_formats_are_chosen_by_name(output: Output) -> None:
 
 
 def test_an_output_without_files_needs_a_schema(output: Output) -> None:
-    """Where nothing is finished yet there is nothing to infer from; with a schema there are no rows."""
+    """An output without finished files offers nothing to infer a schema from; with a schema it has no rows."""
     output.schema = NUMBERED
     output.batch(output.sink(format="parquet"), 0, {0: ["1|de|a"]})
     with pytest.raises(OptionError, match="has no finished file to infer a schema from; give the schema"):
@@ -247,7 +247,7 @@ def test_an_output_without_files_needs_a_schema(output: Output) -> None:
 
 
 def test_encrypted_files_are_read_with_a_key(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of age are opened by the key that the reader names; without one that is told before the first row."""
+    """The reader's key opens age-encrypted files; without a key the error comes before the first row."""
     monkeypatch.setenv("PENSTOCK_TEST_READER", READER_KEY)
     sink = output.sink(rollBatches="1", encryptTo=READER, encryptionKey="none")
     output.batch(sink, 0, {0: ["secret"]})
@@ -257,7 +257,7 @@ def test_encrypted_files_are_read_with_a_key(output: Output, monkeypatch: pytest
 
 
 def test_growing_files_are_read_up_to_what_is_published(output: Output) -> None:
-    """A file that grows is read as long as the ledger has it, though more bytes are there, and not as of a record."""
+    """A growing file is read up to the ledger's length, although it holds more bytes, and cannot be read as of a record."""
     sink = output.sink(growing="true", fileName="log")
     for number in range(3):
         output.batch(sink, number, {0: [str(number)]}, mark=str(number))
@@ -271,7 +271,7 @@ def test_growing_files_are_read_up_to_what_is_published(output: Output) -> None:
 
 
 def test_a_directory_without_a_ledger_is_refused_as_ever(tmp_path: Path) -> None:
-    """An ordinary input directory is a stream's: as a batch it is refused, and the message names what reads it."""
+    """An ordinary input directory can only be read as a stream: a batch read is refused, and the message names what reads it."""
     (tmp_path / "a.txt").write_text("a\n")
     for given in (
         {"path": str(tmp_path)},
@@ -284,9 +284,9 @@ def test_a_directory_without_a_ledger_is_refused_as_ever(tmp_path: Path) -> None
 
 
 def test_a_stream_of_an_output_is_what_it_was(output: Output) -> None:
-    """Spark asks for a schema before it says what is read: a stream over an output of lines still has its lines.
+    """Spark asks for a schema before it says whether it reads a stream: a stream over an output of lines still has its lines.
 
-    One that says its schema has that, and one that took the schema of tables for its own is told what to add.
+    A stream with its own schema gets that; one that used the schema of tables as its own is told what to add.
     """
     output.schema = NUMBERED
     sink = output.sink(format="json", rollBatches="1")

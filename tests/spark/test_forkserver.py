@@ -1,6 +1,6 @@
-"""What is forked for Spark is what Spark started: its arguments, streams, status and end; and nothing is left of the server.
+"""A forked worker has what Spark asked for (arguments, streams, status and end), and nothing of the fork server is left over.
 
-The driver is a process that starts a server and waits. What it starts is a module that tells of itself.
+The driver is a process that starts a server and waits. What it starts is a module that prints facts about itself.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Driver:
         )
 
     def run(self, what: str, words: str = "", **variables: str) -> tuple[dict[str, Any], str, int]:
-        """Run a worker to its end; return what it said of itself, what it said besides, and its status."""
+        """Run a worker to its end; return its facts about itself, its other output, and its status."""
         worker = self.start(what, **variables)
         said, besides = worker.communicate(words, timeout=PATIENCE_SECONDS)
         return json.loads(said.splitlines()[0]), besides, worker.returncode
@@ -132,7 +132,7 @@ def gone(process: psutil.Process) -> bool:
 
 
 def let_go(worker: subprocess.Popen[str]) -> None:
-    """Wait for the end of a process that was not communicated with, and close its streams."""
+    """Wait for the end of a process without reading its output, and close its streams."""
     worker.wait(PATIENCE_SECONDS)
     for stream in (worker.stdin, worker.stdout, worker.stderr):
         if stream:
@@ -140,7 +140,7 @@ def let_go(worker: subprocess.Popen[str]) -> None:
 
 
 def test_nothing_is_put_in_front_of_a_safe_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PYTHONSAFEPATH: the current directory stood in the place of the first entry of PYTHONPATH, whose modules were not found."""
+    """With PYTHONSAFEPATH the current directory took the first place of PYTHONPATH, and the modules of that entry were not found."""
     first = tmp_path / "first"
     first.mkdir()
     monkeypatch.setenv("PYTHONSAFEPATH", "1")
@@ -156,7 +156,7 @@ def test_nothing_is_put_in_front_of_a_safe_path(tmp_path: Path, monkeypatch: pyt
 
 
 def test_child_is_what_was_asked_for(driver: Driver) -> None:
-    """Arguments, directory, environment and streams are those of the start; the imports are there; the parent is the server."""
+    """A child has the arguments, directory, environment and streams of the start, the preloaded imports, and the server as its parent."""
     said, besides, status = driver.run("7", "drawer\nspool\n", GIVEN="as given")
     assert (said["arguments"][1:], said["name"], said["variable"]) == (["7"], "__main__", "as given")
     assert (said["directory"], said["path"]) == (str(driver.folder), str(driver.folder))
@@ -169,7 +169,7 @@ def test_child_is_what_was_asked_for(driver: Driver) -> None:
 
 
 def test_workers_of_our_sessions_are_forked(spark: SparkSession) -> None:
-    """What Spark asks for, with all that it puts into the environment, is what the server has."""
+    """A worker in one of our sessions descends from the fork server: the server accepts Spark's request with its whole environment."""
 
     def above(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
@@ -181,7 +181,7 @@ def test_workers_of_our_sessions_are_forked(spark: SparkSession) -> None:
 
 
 def test_error_in_a_child_is_told_and_counts(driver: Driver) -> None:
-    """A child that raises tells so where a Python would, and its client ends as that would; the server goes on."""
+    """A child that raises prints what Python would, and its client ends with Python's status; the server goes on."""
     _, besides, status = driver.run("raise")
     assert "ValueError: on purpose" in besides
     assert status == 1
@@ -189,7 +189,7 @@ def test_error_in_a_child_is_told_and_counts(driver: Driver) -> None:
 
 
 def test_signal_that_ends_a_child_ends_its_client(driver: Driver) -> None:
-    """A child that is killed is a client that was killed."""
+    """If a child is killed, its client ends as if it had been killed too."""
     assert driver.run("die")[2] == -signal.SIGKILL
 
 
@@ -202,7 +202,7 @@ def test_client_passes_on_sigterm(driver: Driver) -> None:
 
 
 def test_killed_client_takes_its_child_along(driver: Driver) -> None:
-    """Failure 1: nobody is left to stop the child."""
+    """Failure 1: otherwise nobody could stop the child."""
     worker, child = driver.waiting()
     worker.kill()
     let_go(worker)
@@ -211,7 +211,7 @@ def test_killed_client_takes_its_child_along(driver: Driver) -> None:
 
 
 def test_killed_server_leaves_children_and_later_starts_alone(driver: Driver) -> None:
-    """Failure 2: a child goes on, its client ends behind it; who comes later starts a Python of its own."""
+    """Failure 2: a child goes on, and its client ends after it; a later start uses a new Python process."""
     worker, child = driver.waiting()
     driver.server.kill()
     wait_for(lambda: gone(driver.server), "the server's end")
@@ -224,7 +224,7 @@ def test_killed_server_leaves_children_and_later_starts_alone(driver: Driver) ->
 
 
 def test_server_ends_behind_its_driver_and_its_last_child(driver: Driver) -> None:
-    """Failure 4: the driver ends or is killed; what Spark started is left to end by itself; then nothing is left."""
+    """Failure 4: the driver ends or is killed; the processes that Spark started end by themselves; then nothing is left."""
     worker, child = driver.waiting()
     assert Path(driver.path).is_socket()
     driver.process.kill()
@@ -238,7 +238,7 @@ def test_server_ends_behind_its_driver_and_its_last_child(driver: Driver) -> Non
 
 
 def test_killed_server_leaves_its_socket_to_the_next(driver: Driver, tmp_path: Path) -> None:
-    """Nobody is there to remove it; the next server does, and only that of a driver that is gone."""
+    """A killed server cannot remove its socket; the next server does, and only if that socket's driver is gone."""
     lives = Driver(tmp_path)
     driver.server.kill()
     driver.process.kill()
@@ -252,7 +252,7 @@ def test_killed_server_leaves_its_socket_to_the_next(driver: Driver, tmp_path: P
 
 
 def test_idle_server_ends_with_its_driver(driver: Driver) -> None:
-    """Failure 4, with no child."""
+    """Failure 4, without a child."""
     driver.end()
     wait_for(lambda: gone(driver.server), "the server's end")
     assert not Path(driver.path).exists()
@@ -262,24 +262,24 @@ def test_idle_server_ends_with_its_driver(driver: Driver) -> None:
     "variables", [{"PYTHONHASHSEED": "1"}, {"PYTHONPATH": "/nowhere"}, {"PYTHONWARNINGS": "error"}]
 )
 def test_other_settings_of_python_start_a_python(driver: Driver, variables: dict[str, str]) -> None:
-    """What Python reads once cannot be had from a fork: it starts as if there were no server."""
+    """Python reads some settings only when it starts. A fork cannot change them, so the client starts a Python without the server."""
     said, _, status = driver.run("0", **variables)
     assert (said["parent"], said["imported"], status) == (os.getpid(), False, 0)
 
 
 def test_failpoints_are_those_of_the_child(driver: Driver) -> None:
-    """What is armed is read once in a process, and by a child from its own environment, not from the server's."""
+    """A process reads its failpoints once; a child reads them from its own environment, not from the server's."""
     assert driver.run("0", PENSTOCK_FAILPOINTS="a=error,b=stop")[0]["armed"] == ["a", "b"]
     assert driver.run("0")[0]["armed"] == []
 
 
 def test_hashes_are_the_same_in_all_children(driver: Driver) -> None:
-    """Spark gives its workers one seed for hashes, since they exchange them."""
+    """Spark gives its workers one hash seed, because they exchange hashes."""
     assert driver.run("0", PYTHONHASHSEED="0")[0]["hash"] == driver.run("0", PYTHONHASHSEED="0")[0]["hash"]
 
 
 def test_connection_that_asks_for_nothing_is_left(driver: Driver) -> None:
-    """A client that ends before it has asked holds up nobody."""
+    """A client that ends before it has sent its request blocks nobody."""
     import socket  # noqa: PLC0415 - for this test
 
     for words in (b"", b"\0\0\0\5abc", b"\0\0\0\3a\0b"):
@@ -291,7 +291,7 @@ def test_connection_that_asks_for_nothing_is_left(driver: Driver) -> None:
 
 @pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
 def test_driver_without_standard_streams(tmp_path: Path, closed: str) -> None:
-    """Where a driver's streams are closed its first descriptors have their numbers, one of which is that of the server's listener."""
+    """If a driver's streams are closed, its first descriptors get their numbers; the server's listener has one of these numbers."""
     (tmp_path / "telling.py").write_text(TELLING)
     ours, theirs = os.pipe()
     command = ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", WITHOUT_STREAMS, str(theirs)]

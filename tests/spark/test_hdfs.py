@@ -1,4 +1,4 @@
-"""Input, output and checkpoint on HDFS: one ingest and one query, against what was put in."""
+"""Input, output and checkpoint on HDFS: an ingest and a query, compared with their input."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINES = 200
 
 @pytest.fixture
 def root(hdfs: MiniHdfs) -> str:
-    """Return a directory of an HDFS, with some files of lines in `in`."""
+    """Return a directory on HDFS with some files of lines in `in`."""
     storage, path = HdfsStorage(hdfs.authority), f"{hdfs.url}/{unique.token()}"
     storage.make_directory(f"{path}/in")
     for number in range(FILES):
@@ -37,7 +37,7 @@ def expected() -> list[str]:
 
 
 def test_ingest_on_hdfs(spark: SparkSession, root: str, tmp_path: Path) -> None:
-    """An ingest from and to HDFS, with its checkpoint there, is complete, read by Spark's own reader, and proved by verify."""
+    """An ingest from and to HDFS, with its checkpoint there, is complete; Spark's own reader reads it, and verify proves it."""
     options: dict[str, Any] = {"source": {"settle": "0s"}, "sink": {"rollRows": "150"}}
     done = penstock.ingest(spark, f"{root}/in", f"{root}/out", **options)
     assert (done.input_files, done.rows, done.open_rows) == (FILES, FILES * LINES, 0)
@@ -61,7 +61,7 @@ def test_ingest_on_hdfs(spark: SparkSession, root: str, tmp_path: Path) -> None:
 def test_input_output_and_checkpoint_lie_apart(
     spark: SparkSession, root: str, tmp_path: Path, source: str, sink: str, checkpoint: str
 ) -> None:
-    """Each of the three may be on this machine or on HDFS: every line is there once, and the next call takes what is new."""
+    """Each of the three may be on this machine or on HDFS: every line is there once, and the next call takes the new input."""
     at = {"local": str(tmp_path), "hdfs": root}
     fill(at[source])
     paths = f"{at[source]}/from", f"{at[sink]}/out"
@@ -74,9 +74,9 @@ def test_input_output_and_checkpoint_lie_apart(
     assert report.ok, report
 
 
-@pytest.mark.soak  # quotas are met in `tests/sink/test_sink_hdfs.py`
+@pytest.mark.soak  # `tests/sink/test_sink_hdfs.py` tests quotas without Spark
 def test_a_checkpoint_that_may_not_grow(spark: SparkSession, hdfs: MiniHdfs, root: str) -> None:
-    """A quota that Spark's own files meet, when a query begins and later, is `NoSpace` that names the checkpoint; raised, all goes on."""
+    """A quota that Spark's own files exceed, at a query's start or later, is `NoSpace` with the checkpoint's name; raised, all goes on."""
     options: dict[str, Any] = {"source": {"settle": "0s"}, "checkpoint": f"{root}/checkpoint"}
     storage = HdfsStorage(hdfs.authority)
     for directory in ("checkpoint", "checkpoint/offsets"):
@@ -101,7 +101,7 @@ def fill(place: str) -> None:
 
 
 def test_query_on_hdfs(spark: SparkSession, root: str) -> None:
-    """A query from and to HDFS gives each line the whole address of its file, and ends with every line once."""
+    """A query from and to HDFS gives each line the full address of its file, and ends with every line there once."""
     fields = "value string, _meta struct<path: string, modified: timestamp, size: bigint, offset: bigint>"
     lines = (
         spark.readStream.format("penstock")

@@ -1,4 +1,4 @@
-"""Two live NameNodes: an ingest goes on while one hands over to the other, and when the active one is killed."""
+"""Two live NameNodes: an ingest goes on when one hands over to the other, and when the active one is killed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES, LINES = 40, 500
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoNameNodes]:
-    """Yield the cluster, which this process knows by its name service."""
+    """Yield the cluster; this process knows it by its name service."""
     made = TwoNameNodes(tmp_path)
     monkeypatch.setenv("HADOOP_CONF_DIR", str(made.configuration))
     monkeypatch.setattr(_hdfs_native, "_clients", {})
@@ -33,7 +33,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoName
 
 
 def test_name_nodes_fail_over_under_an_ingest(cluster: TwoNameNodes, tmp_path: Path) -> None:
-    """The active NameNode becomes standby, later the other one is killed: the ingest waits, and ends with every line once."""
+    """The active NameNode becomes standby, and later the other one is killed: the ingest waits, and ends with every line there once."""
     storage, root = HdfsStorage("cluster"), cluster.url
     storage.make_directory(f"{root}/in")
     for number in range(FILES):
@@ -76,7 +76,7 @@ def test_name_nodes_fail_over_under_an_ingest(cluster: TwoNameNodes, tmp_path: P
 
 
 def test_a_standby_that_answers_first_is_passed_over(cluster: TwoNameNodes) -> None:
-    """The first address of the name service is a live standby's, from the first call of a process on: the other one is asked."""
+    """The name service's first address is a live standby: each call, the first of a process included, goes to the other NameNode."""
     cluster.switch(1)
     storage = HdfsStorage("cluster")
     put(storage, f"{cluster.url}/a", b"x")

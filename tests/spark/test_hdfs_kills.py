@@ -30,7 +30,7 @@ BATCH = ["--max-bytes", "2m", "--source-option", "splitSize=1m", "--roll-size"]
 BLOCKS_A_PART = {"many": "6m", "one": "3m"}  # a block has 4 MiB
 COMMAND = [sys.executable, "-m", "penstock.cli"]
 STARTS_MAX = 12
-# What Spark's JVM was writing of its checkpoint when it ended: nobody looks at it again, and the NameNode closes it in time.
+# Files of the checkpoint that Spark's JVM was writing when it ended: nobody reads them again, and the NameNode closes them in time.
 SPARKS_TEMPORARY = re.compile(r"/_penstock/checkpoint/(?:\w+/)?\.[^/]+\.tmp$")
 
 
@@ -45,7 +45,7 @@ def expected(stage: Stage) -> Counter[str]:
 
 @contextlib.contextmanager
 def failing(hdfs: MiniHdfs, seed: int) -> Iterator[list[str]]:
-    """Have a server killed, or stand still, every few seconds; yield what was done. All run again behind the block."""
+    """Have a server killed or stopped every few seconds; yield the list of these faults. After the block all servers run again."""
     draw, end = random.Random(seed), threading.Event()  # noqa: S311 - who fails is no secret
     done: list[str] = []
 
@@ -81,7 +81,7 @@ def failing(hdfs: MiniHdfs, seed: int) -> Iterator[list[str]]:
 
 
 def ingest(stage: Stage, dst: str, *options: str, **variables: str) -> int:
-    """Run the command until it has done all; return how often it ended with an error, which is one message each time."""
+    """Run the command until it has ingested everything; return how often it ended with an error, each time in one message."""
     command = [*COMMAND, "ingest", str(stage.src), dst, *BATCH, *options]
     for number in range(STARTS_MAX):
         done = subprocess.run(
@@ -95,7 +95,7 @@ def ingest(stage: Stage, dst: str, *options: str, **variables: str) -> int:
 
 
 def check(hdfs: MiniHdfs, stage: Stage, dst: str, expected: Counter[str]) -> None:
-    """Raise unless a stranger reads every line once, `verify` finds nothing, and HDFS has no block missing and no file open."""
+    """Raise unless an independent reader gets every line once, `verify` finds nothing, and HDFS has no missing block and no open file."""
     assert hdfs.lines(dst) == expected
     command = [*COMMAND, "verify", dst, "--source", str(stage.src)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -108,7 +108,7 @@ def check(hdfs: MiniHdfs, stage: Stage, dst: str, expected: Counter[str]) -> Non
 
 
 def test_a_data_node_stays_dead(hdfs: MiniHdfs, stage: Stage, expected: Counter[str]) -> None:
-    """One of three DataNodes dies and is not missed: the command writes all to the others, as Hadoop's own client would, in one start."""
+    """One of three DataNodes stays dead: the command writes everything to the others in one start, as Hadoop's own client would."""
     dst = f"{hdfs.url}/{unique.token()}"
     dead = hdfs.data_nodes[0]
     killer = threading.Timer(15, dead.kill)
@@ -124,7 +124,7 @@ def test_a_data_node_stays_dead(hdfs: MiniHdfs, stage: Stage, expected: Counter[
 
 @pytest.mark.parametrize("seed", range(5))
 def test_servers_fail_under_the_command(hdfs: MiniHdfs, stage: Stage, expected: Counter[str], seed: int) -> None:
-    """One server after the other fails and comes back: the command goes on, or ends with an error and goes on when it is repeated."""
+    """One server after the other fails and comes back: the command goes on, or ends with an error and continues when it is repeated."""
     dst = f"{hdfs.url}/{unique.token()}"
     with failing(hdfs, seed) as failed:
         ingest(stage, dst, BLOCKS_A_PART["many"], "--master", "local[2]")
@@ -135,7 +135,7 @@ def test_servers_fail_under_the_command(hdfs: MiniHdfs, stage: Stage, expected: 
 def test_servers_and_a_worker_fail_on_a_cluster(
     hdfs: MiniHdfs, stage: Stage, expected: Counter[str], tmp_path: Path
 ) -> None:
-    """The same on a standalone cluster that belongs to another user, and of which a worker is killed with its executor."""
+    """The same on a standalone cluster that belongs to another user; one of its workers is killed with its executor."""
     home, storage = f"{hdfs.url}/{unique.token()}", HdfsStorage(hdfs.authority)
     storage.make_directory(home)
     storage._hdfs.chmod(home.removeprefix(hdfs.url), 0o777)
@@ -162,7 +162,7 @@ def test_servers_and_a_worker_fail_on_a_cluster(
 
 
 def visible(hdfs: MiniHdfs, dst: str) -> bool:
-    """Tell whether a stranger sees a line, and the servers let him look."""
+    """Tell whether an independent reader sees a line, provided that the servers let it look."""
     with contextlib.suppress(OSError):
         return bool(hdfs.lines(dst))
     return False

@@ -79,7 +79,7 @@ def test_json_to_bucketed_parquet(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_driver_that_was_killed_in_its_first_write(spark: SparkSession, stage: Stage) -> None:
-    """What it left in Spark's offset log, which has no batch yet, does not keep each later run from its first one."""
+    """A killed driver left a first write in Spark's offset log, which holds no batch yet: the next run still starts its first batch."""
     stage.put("a", "1")
     unfinished = stage.dst / "_penstock/checkpoint/offsets/.0.6f3a1c0e-7f3b-4f9a-9a3b-1b5cf6b0a3e1.tmp"
     unfinished.parent.mkdir(parents=True)
@@ -89,7 +89,7 @@ def test_driver_that_was_killed_in_its_first_write(spark: SparkSession, stage: S
 
 
 def test_same_call_again_takes_only_what_is_new(spark: SparkSession, stage: Stage) -> None:
-    """Called again, nothing changes; with new files only they are taken."""
+    """A second call without new files changes nothing; with new files it takes only those."""
     stage.put("a", "1")
     run(spark, stage)
     before = stage.files()
@@ -102,7 +102,7 @@ def test_same_call_again_takes_only_what_is_new(spark: SparkSession, stage: Stag
 
 @follows("PST-302")
 def test_other_input_under_the_checkpoint_of_one_is_refused(spark: SparkSession, stage: Stage) -> None:
-    """A cursor says nothing about another directory, whose older files would be passed over; a renamed one goes on."""
+    """A cursor says nothing about another directory, whose older files would be skipped; a renamed directory goes on."""
     stage.put("a", "1")
     run(spark, stage)
     other = stage.root / "other"
@@ -128,7 +128,7 @@ def test_other_input_under_the_checkpoint_of_one_is_refused(spark: SparkSession,
 )
 @follows("PST-400")
 def test_damaged_checkpoint_is_told(spark: SparkSession, stage: Stage, log: str, change: str, found: str) -> None:
-    """What Spark says of a damaged file of its checkpoint, which holds our plans, is `DamagedState`; nothing is changed."""
+    """Spark's error about a damaged checkpoint file, which holds our plans, becomes `DamagedState`; nothing is changed."""
     for name in ("a", "b", "c"):
         stage.put(name, name)
         if name != "c":
@@ -148,7 +148,7 @@ def test_damaged_checkpoint_is_told(spark: SparkSession, stage: Stage, log: str,
 
 @follows("PST-302")
 def test_new_checkpoint_where_the_input_was_ingested_is_refused(spark: SparkSession, stage: Stage) -> None:
-    """Under a new checkpoint, also where the old one is lost, files that were read would be there twice; others are taken."""
+    """Under a new checkpoint, also after the old one was lost, files that were read would be doubled and are refused; others are taken."""
     stage.put("a", "1")
     run(spark, stage)
     with pytest.raises(
@@ -167,7 +167,7 @@ def test_new_checkpoint_where_the_input_was_ingested_is_refused(spark: SparkSess
 
 @pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_deleted_commit_is_replayed_without_a_trace(spark: SparkSession, stage: Stage, times: int) -> None:
-    """checkpoint/commits/<last> deleted and new files landed, once and twice in a row: the same call loses and doubles nothing."""
+    """checkpoint/commits/<last> is deleted and new files land, once and twice in a row: the same call loses and doubles nothing."""
     for i in range(4):
         stage.put(f"f{i}", f"line {i}")
     run(spark, stage, source={"maxFilesPerTrigger": 2})
@@ -183,7 +183,7 @@ def test_deleted_commit_is_replayed_without_a_trace(spark: SparkSession, stage: 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Return a directory on a disk of three megabytes. Mounting one takes root."""
+    """Return a directory on a disk of three megabytes. Mounting the disk takes root."""
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["/bin/mount", "-t", "tmpfs", "-o", "size=3m", "none", str(folder)]
@@ -196,7 +196,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("checkpoint", [pytest.param(None, marks=pytest.mark.soak), "elsewhere"])
 def test_disk_that_is_full(spark: SparkSession, stage: Stage, small_disk: Path, checkpoint: str | None) -> None:
-    """A disk without space fails the batch whole, Spark's checkpoint on it or not; with space the same call goes on."""
+    """A full disk fails the whole batch, whether Spark's checkpoint is on it or not; once there is space the same call goes on."""
     stage.dst = small_disk / "out"
     for i in range(8):
         stage.put(f"f{i}", *(f"{i} {j:05} {'x' * 90}" for j in range(2000)))
@@ -214,7 +214,7 @@ def test_disk_that_is_full(spark: SparkSession, stage: Stage, small_disk: Path, 
 
 
 def test_three_hundred_files_under_odd_names(spark: SparkSession, stage: Stage) -> None:
-    """HZ-25: names with blanks, %, #, ?, quotes, other scripts, a leading dash, bytes that are not UTF-8: each line once."""
+    """HZ-25: names with blanks, %, #, ?, quotes, other scripts, a leading dash, bytes that are not UTF-8: each line is there once."""
     odd = [
         " ",
         "%20",
@@ -242,7 +242,7 @@ def test_three_hundred_files_under_odd_names(spark: SparkSession, stage: Stage) 
 
 
 def test_transform_function(spark: SparkSession, stage: Stage) -> None:
-    """A function on record batches, defined here, runs on the executors; its schema becomes the output's."""
+    """A function on record batches, defined in this module, runs on the executors; its schema becomes the output's."""
     put_json(stage, "a.json", range(10))
     run(spark, stage, source={"format": "json", "schema": DDL}, sink={"format": "json"}, transform=lambda b: upper(b))
     rows = [json.loads(line) for line in stage.lines()]
@@ -251,7 +251,7 @@ def test_transform_function(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_transform_on_polars(spark: SparkSession, stage: Stage) -> None:
-    """A transform annotated with a polars DataFrame is given one; it may drop rows."""
+    """A transform annotated with a polars DataFrame receives one; it may drop rows."""
 
     def odd(frame: pl.DataFrame) -> pl.DataFrame:
         return frame.filter(pl.col("id") % 2 == 1).select("id", pl.col("country").alias("c"))
@@ -263,7 +263,7 @@ def test_transform_on_polars(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_transform_that_is_not_one(spark: SparkSession, stage: Stage) -> None:
-    """A transform that cannot be found, or returns something else, is refused before anything is started."""
+    """A transform that cannot be found, or that returns something else, is refused before anything starts."""
     stage.put("a", "1")
     for transform, message in (
         ("no.such:thing", "cannot be loaded"),
@@ -280,19 +280,19 @@ def test_transform_that_is_not_one(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_transform_of_a_module_that_workers_have_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A function of a module that lies beside a script travels by its name, and no worker looks there: which module, and what to do."""
+    """Pickling passes on only the name of a function in a module next to a script; workers cannot import it. The error says what to do."""
     (tmp_path / "beside_a_script.py").write_text("def keep(batch):\n    return batch\n")
     monkeypatch.syspath_prepend(tmp_path)
     text = functions.packed(importlib.import_module("beside_a_script").keep)
     assert functions.unpacked(text).__name__ == "keep"
-    monkeypatch.undo()  # as it is in a worker
+    monkeypatch.undo()  # as in a worker
     monkeypatch.delitem(sys.modules, "beside_a_script")
     with pytest.raises(OptionError, match="needs 'beside_a_script', which Spark's workers cannot import: .*PYTHONPATH"):
         functions.unpacked(text)
 
 
 def test_transform_that_fails_is_told(spark: SparkSession, stage: Stage) -> None:
-    """What a transform raises on its rows is one line of an error, and the same call with a mended one goes on."""
+    """An exception of a transform becomes one line of an error, and the same call goes on with the fixed transform."""
 
     def broken(batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.num_rows:
@@ -331,12 +331,12 @@ def test_csv_to_json_to_parquet_and_back(spark: SparkSession, stage: Stage, comp
 
 
 def stage_files(stage: Stage) -> list[str]:
-    """Return the visible files of what is the input by now."""
+    """Return the visible files that are now the input."""
     return [str(path) for path in stage.src.iterdir() if path.is_file()]
 
 
 def read_text(path: str) -> str:
-    """Return a text file's contents, decompressed by its name."""
+    """Return a text file's contents, decompressed according to its name."""
     with pa.input_stream(path, compression="detect") as stream:
         text: str = stream.read().decode()
     return text
@@ -344,7 +344,7 @@ def read_text(path: str) -> str:
 
 @follows("PST-201")
 def test_bad_record_is_named_and_mended(spark: SparkSession, stage: Stage) -> None:
-    """A malformed record fails the batch with file and offset; nothing is visible; mended, the same call loses nothing."""
+    """A malformed record fails the batch with file and offset, and nothing is visible; once it is fixed, the same call loses nothing."""
     put_json(stage, "a.json", range(5))
     stage.put("b.json", '{"id": 7}', '{"id": "x"', '{"id": 9}')
     options = {"source": {"format": "json", "schema": DDL}, "sink": {"format": "json"}}
@@ -363,7 +363,7 @@ def test_bad_record_is_named_and_mended(spark: SparkSession, stage: Stage) -> No
 def test_batch_that_was_never_committed_is_planned_anew_when_its_files_changed(
     spark: SparkSession, stage: Stage, change: str
 ) -> None:
-    """A planned file that vanished or grew before its batch was committed does not stop the same command."""
+    """If a planned file vanished or grew before its batch was committed, the same command still goes on."""
     stage.put("a", "1")
     stage.put("b", "2")
     stage.put("bad.json", "x")
@@ -379,7 +379,7 @@ def test_batch_that_was_never_committed_is_planned_anew_when_its_files_changed(
 
 
 def test_bad_record_mended_in_place(spark: SparkSession, stage: Stage) -> None:
-    """A record mended without changing size and time of its file lets the planned batch go on: nothing is lost."""
+    """If a record is fixed without changing its file's size and time, the planned batch goes on and nothing is lost."""
     stage.put("a.json", '{"id": 1}', '{"id": x}')
     path = stage.src / "a.json"
     info = path.stat()
@@ -423,7 +423,7 @@ def test_bad_record_mended_in_place(spark: SparkSession, stage: Stage) -> None:
 def test_bad_calls_are_refused_at_once(
     spark: SparkSession, stage: Stage, options: dict[str, Any], kind: type[PenstockError], message: str
 ) -> None:
-    """What cannot work is refused before a query is started, with what was found and expected."""
+    """An impossible call is refused before a query starts, with the value found and the values expected."""
     stage.put("a", "1")
     with pytest.raises(kind, match=message):
         run(spark, stage, **options)
@@ -448,7 +448,7 @@ def test_output_inside_the_input_is_refused(spark: SparkSession, stage: Stage) -
 
 
 def test_progress_is_reported(spark: SparkSession, stage: Stage) -> None:
-    """The callback hears how far it is, and at last that everything is done."""
+    """The callback receives the progress, and at last that everything is done."""
     for i in range(6):
         stage.put(f"f{i}", "x" * 100)
     heard: list[Ingested] = []
@@ -458,7 +458,7 @@ def test_progress_is_reported(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_ingest_whose_checkpoint_another_driver_writes_is_fenced(spark: SparkSession, stage: Stage) -> None:
-    """Spark stops one of two drivers before our ledger does, where the other one plans first: that is Fenced, too."""
+    """Where the other driver plans first, Spark stops this one before our ledger does: that is Fenced, too."""
     offsets = stage.dst / "_penstock" / "checkpoint" / "offsets"
 
     def other_driver(state: Ingested) -> None:
@@ -492,7 +492,7 @@ def test_big_file_is_cut_over_batches(spark: SparkSession, stage: Stage) -> None
 
 
 def test_file_that_was_cut_is_mended(spark: SparkSession, stage: Stage) -> None:
-    """PST-201's advice for an ingest, followed, where the bad record is in the last batch of its file: the same command goes on."""
+    """The advice of PST-201 for an ingest works when the bad record is in the last batch of its file: the same command goes on."""
     lines = [f'{{"id": {number}}}' for number in range(1000, 1300)]
     stage.put("big.json", *lines[:-1], "{")
     options: dict[str, Any] = {"source": {"format": "json", "schema": "id bigint", "maxBytesPerTrigger": "1500"}}
@@ -507,7 +507,7 @@ def test_file_that_was_cut_is_mended(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_columns_of_directories(spark: SparkSession, stage: Stage) -> None:
-    """`dt=...` with `dt` in the schema is read by an ingest, too, and `verify` knows where the values are from."""
+    """An ingest, too, reads `dt` from `dt=...` if the schema has it, and `verify` knows where the values come from."""
     for day in ("2026-01-01", "2026-01-02"):
         (stage.src / f"dt={day}").mkdir()
         stage.put(f"dt={day}/a.json", '{"id": 1}', '{"id": 2}')
@@ -518,7 +518,7 @@ def test_columns_of_directories(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_what_caused_an_error_of_spark_is_told() -> None:
-    """Where the abort behind a commit fails, too, Spark says "Writing job failed" and no more: the ingest says what the commit said."""
+    """If the abort after a failed commit fails, too, Spark says only "Writing job failed": the ingest gives the commit's error."""
 
     class Failed(Exception):
         def __init__(self, text: str, cause: Exception | None = None) -> None:
@@ -533,7 +533,7 @@ def test_what_caused_an_error_of_spark_is_told() -> None:
 def test_what_is_no_session_is_told(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, call: Callable[[Any], Any]
 ) -> None:
-    """None, a name or a session that was stopped in the place of one is an error of ours, not Python's from deep inside."""
+    """None, a name or a stopped session in place of a session is one of our errors, not an internal one of Python."""
     for session in (None, "local[2]"):
         with pytest.raises(OptionError, match="expected a session, such as penstock.local_session"):
             call(session)
@@ -543,7 +543,7 @@ def test_what_is_no_session_is_told(
 
 
 def test_what_was_ingested_is_archived_and_verified(spark: SparkSession, stage: Stage) -> None:
-    """The last batch of a run is archived by its end; what comes later, too; `verify` proves the output against the archive."""
+    """The end of a run archives the files of its last batch, and so does a later run; `verify` proves the output against the archive."""
     old = stage.root / "archive of what was read"
     source = {"cleanSource": "archive", "sourceArchiveDir": str(old), "maxFilesPerTrigger": "2"}
     for name in ("a b%20.txt", "b.txt", "c.txt"):
@@ -565,7 +565,7 @@ def test_what_was_ingested_is_archived_and_verified(spark: SparkSession, stage: 
 
 
 def test_what_was_ingested_is_deleted(spark: SparkSession, stage: Stage) -> None:
-    """With cleanSource=delete nothing is left, and `verify --source` says that there is nothing to compare with."""
+    """cleanSource=delete leaves no input file, and `verify --source` says that there is nothing to compare with."""
     stage.put("a", "1")
     run(spark, stage, source={"cleanSource": "delete"})
     assert [path.name for path in stage.src.iterdir()] == ["_penstock-readers"]
@@ -576,7 +576,7 @@ def test_what_was_ingested_is_deleted(spark: SparkSession, stage: Stage) -> None
 
 
 def test_growing_files_are_ingested_line_by_line_over_rotations(spark: SparkSession, stage: Stage) -> None:
-    """Of logs that are being written each run takes the lines that are whole; `verify` proves them, in whatever file they are by now."""
+    """Each run takes the whole lines of logs that are still being written; `verify` proves them, whatever file they are in by now."""
     source = {"follow": "true", "maxBytesPerTrigger": "20"}
     log = stage.src / "app.log"
     log.write_text("".join(f"{n}\n" for n in range(20)) + "ha")

@@ -1,4 +1,4 @@
-"""Ingests of files that rows name (`files`): a stream of names, the finished files of another output, lists; on a real Spark."""
+"""Ingests of files that rows name (`files`): a stream of names, another output's finished files, and lists, on a real Spark."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 
 def scanned(spark: SparkSession, stage: Stage) -> DataFrame:
-    """Return the names of the stage's files, as they come, with what the rows of emit=files say of each."""
+    """Return the names of the stage's files as they come, with the values of emit=files for each."""
     return spark.readStream.format("penstock").option("emit", "files").load(str(stage.src))
 
 
 def run(
     spark: SparkSession, stage: Stage, files: Any, *, sink: dict[str, Any] | None = None, **source: Any
 ) -> Ingested:
-    """Ingest what `files` names below the stage's input."""
+    """Ingest the files that `files` names below the stage's input."""
     given = {"files": files, **source}
     return penstock.ingest(spark, stage.src, stage.dst, source=given, sink=sink, checkpoint=stage.checkpoint)
 
 
 def test_a_stream_of_names(spark: SparkSession, stage: Stage) -> None:
-    """Each file that a stream names is read once, over runs; a large one by several tasks; what nobody names is not read."""
+    """Each file that a stream names is read once over several runs, a large one by several tasks; other files are not read."""
     stage.put("a", "1", "2")
     stage.put("big", *(str(n) for n in range(1000, 9000)))
     done = run(spark, stage, scanned(spark, stage).where("not path like '%c'"), splitSize="8k")
@@ -58,7 +58,7 @@ def test_a_stream_of_names(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_ranges_and_versions_of_a_stream(spark: SparkSession, stage: Stage) -> None:
-    """Columns start, end and size count: a range is read alone, and a file of another size than its row says is a changed one."""
+    """The columns start, end and size count: a range is read alone, and a file of another size than its row says is a changed file."""
     stage.put("a", "1", "2", "3")
     names = scanned(spark, stage).selectExpr("path", "2L as start", "cast(null as bigint) as end", "modified")
     assert run(spark, stage, names).rows == 2
@@ -69,7 +69,7 @@ def test_ranges_and_versions_of_a_stream(spark: SparkSession, stage: Stage) -> N
 
 
 def test_finished_files_of_another_output(spark: SparkSession, stage: Stage) -> None:
-    """`published`: SRC is an output; each file that it finishes is read once, with the columns of its buckets; then nothing is new."""
+    """`published`: SRC is an output; each file that it finishes is read once, with its bucket columns; then nothing is new."""
     raw = stage.root / "raw"
     raw.mkdir()
     (raw / "x.json").write_text("".join(f"{json.dumps({'id': n, 'c': 'de' if n % 2 else 'fr'})}\n" for n in range(10)))
@@ -97,7 +97,7 @@ def test_finished_files_of_another_output(spark: SparkSession, stage: Stage) -> 
 
 
 def test_a_long_list_is_several_batches(spark: SparkSession, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list of more names than a batch has files is taken part by part, since a task holds the splits of its batch; each name once."""
+    """A task holds all splits of its batch, so a list with more names than a batch takes is read in several batches; each name once."""
     for name in "abc":
         stage.put(name, name)
     (stage.root / "list").write_text("a\nb\nc\n")
@@ -109,7 +109,7 @@ def test_a_long_list_is_several_batches(spark: SparkSession, stage: Stage, monke
 
 
 def test_a_list_that_is_mended(spark: SparkSession, stage: Stage) -> None:
-    """A list in UTF-16, then one with a misspelt name: each fails by name, and once the list is mended the next run takes it as it is."""
+    """A list in UTF-16, and one with a misspelt name, fail with the list's name; after the list is fixed the next run takes it."""
     stage.put("a", "1")
     names = stage.root / "names"
 
@@ -132,7 +132,7 @@ def test_a_list_that_is_mended(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_lists_of_names(spark: SparkSession, stage: Stage) -> None:
-    """A directory of lists: a name a line, relative to SRC; each line is taken once, and one that leads out of SRC fails by name."""
+    """A directory of lists has a name a line, relative to SRC; each line is taken once, and a name outside of SRC fails by name."""
     stage.put("a", "1")
     stage.put("b", "2")
     lists = stage.root / "lists"
@@ -157,7 +157,7 @@ def test_lists_of_names(spark: SparkSession, stage: Stage) -> None:
 
 @pytest.mark.parametrize("files", ["list", "published"])
 def test_names_of_our_own_source_pass_no_map(spark: SparkSession, stage: Stage, files: str) -> None:
-    """What a list or an output names is looked at in the process that reads it: a map would be one more, behind the JVM."""
+    """The process that reads the list or output also checks its names: a map would be another Python process after the JVM."""
     stage.put("a", "1")
     penstock.ingest(spark, stage.src, stage.root / "output", checkpoint=stage.checkpoint)
     (stage.root / "list").write_text("a\n")
@@ -173,7 +173,7 @@ def test_names_of_our_own_source_pass_no_map(spark: SparkSession, stage: Stage, 
 
 
 def test_a_batch_that_was_not_committed_reads_the_same(spark: SparkSession, stage: Stage) -> None:
-    """Lists do not say which version they mean: a replay reads what was first found, or fails, and the advice to delete its notes works."""
+    """Lists do not give versions: a replay reads the version found first, or fails, and the advice to delete its notes works."""
     stage.put("a", "1")
     (stage.root / "list").write_text("a\n")
     os.utime(stage.root / "list", (1, 1))
@@ -223,13 +223,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("source", "message"), WRONG)
 def test_what_makes_no_sense_is_refused(stage: Stage, source: dict[str, Any], message: str) -> None:
-    """Wrong values, and options that say which files are read, are refused without Spark."""
+    """Wrong values, and options that choose the files to read, are refused without Spark."""
     with pytest.raises(OptionError, match=message):
         check(IngestCall(str(stage.src), str(stage.dst), source=source, sink={}))
 
 
 def test_frames_that_are_refused(spark: SparkSession, stage: Stage) -> None:
-    """A DataFrame that is no stream, one without a column path, and the option in a query of one's own are refused with what to do."""
+    """A batch DataFrame, one without a column path, and the option in a user's own query are refused, with what to do."""
     with pytest.raises(OptionError, match=r"not a stream.*spark.readStream.table"):
         run(spark, stage, spark.createDataFrame([("a",)], "path string"))
     with pytest.raises(OptionError, match="path='path'"):

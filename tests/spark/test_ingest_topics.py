@@ -1,4 +1,4 @@
-"""`penstock.ingest` of topics on a real Spark and a real broker: each committed record once, whatever is killed, and what is told."""
+"""`penstock.ingest` of topics on a real Spark and broker: each committed record once, whatever is killed, and what a run reports."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def places(stage: Stage) -> Counter[tuple[Any, ...]]:
 
 
 def committed(kafka: Kafka, *topics: str) -> Counter[tuple[Any, ...]]:
-    """Return the same of what an independent consumer gets."""
+    """Return the same counts for the records that an independent consumer gets."""
     return Counter((topic, partition, offset) for topic in topics for partition, offset, _ in kafka.committed(topic))
 
 
 def produce(kafka: Kafka, topic: str, transactions: int, partitions: int = 2) -> None:
-    """Produce transactions, of which every fourth aborts."""
+    """Produce transactions; every fourth one aborts."""
     producer = kafka.producer(topic)
     for number in range(transactions):
         producer.begin_transaction()
@@ -80,14 +80,14 @@ def produce(kafka: Kafka, topic: str, transactions: int, partitions: int = 2) ->
 
 
 def test_topics_become_files(spark: SparkSession, kafka: Kafka, stage: Stage) -> None:
-    """All that is committed, then what is new, of partitions that come, too; a batch whose commit Spark lost is not there twice."""
+    """All committed records, then the new ones, of new partitions too; a batch whose commit Spark lost is not there twice."""
     topics = [kafka.topic(partitions=2), kafka.topic()]
     produce(kafka, topics[0], 8)
     kafka.send(topics[1], b'{"id":7}')
     src = f"kafka://{kafka.servers}/{','.join(topics)}"
     done = run(spark, stage, src, maxOffsetsPerTrigger=40, **READ)
     assert (done.rows, done.input_files, done.left_offsets) == (61, 0, 0)
-    assert done.input_offsets >= 81  # of aborted records, and markers, too
+    assert done.input_offsets >= 81  # aborted records and markers have offsets, too
     assert done.batch >= 1
     assert places(stage) == committed(kafka, *topics)
     checkpoint = stage.dst / "_penstock" / "checkpoint"
@@ -104,7 +104,7 @@ def test_topics_become_files(spark: SparkSession, kafka: Kafka, stage: Stage) ->
 
 
 def test_what_else_an_ingest_says_of_topics(spark: SparkSession, kafka: Kafka, stage: Stage, tmp_path: Path) -> None:
-    """SQL and buckets; a bad value that is mended on its line; a run with nothing to do needs no Spark; a loss is typed and accepted."""
+    """SQL and buckets; a bad value whose line is named and fixed; a run without input needs no Spark; a loss is typed and accepted."""
     name = kafka.topic(settings={"retention.ms": "-1"})
     kafka.send(name, *(b'{"id":%d,"name":"n"}' % number for number in range(5)), b'{"id":"x"}')
     src, dst = f"kafka://{kafka.servers}/{name}", str(stage.dst)
@@ -163,7 +163,7 @@ print("DONE")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("program", [PROGRAM, STREAM], ids=["ingest", "stream"])
 def test_broker_dies_in_the_middle_of_a_batch(kafka: Kafka, stage: Stage, tmp_path: Path, program: str) -> None:
-    """Killed while a task has read a part of its range, and started again, the broker gives the rest: each record once, and no error."""
+    """The broker is killed while a task has read a part of its range, and restarts: the rest comes, each record once, without an error."""
     topic = kafka.topic()
     kafka.send(topic, *(b'{"id":%d,"name":"%s"}' % (number, b"x" * 900_000) for number in range(24)))
     source = READ | {"kafka.queued.max.messages.kbytes": "1000", "timeout": "5m"}
@@ -187,7 +187,7 @@ def test_broker_dies_in_the_middle_of_a_batch(kafka: Kafka, stage: Stage, tmp_pa
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("chain", ["short", "long"])
 def test_ingest_of_topics_is_killed(kafka: Kafka, stage: Stage, chain: str) -> None:
-    """Killed at its steps, with a broker that is killed as well, each committed record is in one file, and none is that was not."""
+    """An ingest is killed at its steps, and a broker too: each committed record is in one file, and no uncommitted record is."""
     points: Sequence[str] = CHAINS[chain]
     topic = kafka.topic(partitions=2)
     produce(kafka, topic, 8)

@@ -23,13 +23,13 @@ Row = tuple[str, int, int, bytes]
 
 
 def stream(spark: SparkSession, kafka: Kafka, **options: str) -> DataFrame:
-    """Return a stream of topics from their beginnings."""
+    """Return a stream that reads topics from the beginning."""
     frame = spark.readStream.format("penstock-kafka").option("kafka.bootstrap.servers", kafka.servers)
     return frame.options(**{"startingOffsets": "earliest", **options}).load()
 
 
 def run(frame: DataFrame, stage: Stage) -> list[int]:
-    """Write all that is decided to Parquet, a directory a topic; return how many rows each batch had."""
+    """Write all decided records to Parquet, with a directory for each topic; return how many rows each batch had."""
     writer = frame.writeStream.format("penstock").option("format", "parquet").option("bucketBy", "topic={topic}")
     query = writer.trigger(availableNow=True).option("checkpointLocation", str(stage.checkpoint)).start(str(stage.dst))
     query.awaitTermination()
@@ -43,17 +43,17 @@ def rows(stage: Stage) -> list[Row]:
 
 
 def expected(kafka: Kafka, *topics: str) -> list[Row]:
-    """Return the same of what is committed, as another consumer reads it."""
+    """Return the same values of the committed records, as another consumer reads them."""
     return sorted((topic, *record) for topic in topics for record in kafka.committed(topic))  # type: ignore[misc]  # no null values
 
 
 def last(stage: Stage, folder: str) -> Any:
-    """Return the newest file of a folder of the checkpoint."""
+    """Return the newest file of one of the checkpoint's folders."""
     return max((stage.checkpoint / folder).glob("[0-9]*"), key=lambda path: int(path.name))
 
 
 def test_topics_to_files(spark: SparkSession, kafka: Kafka, stage: Stage) -> None:
-    """Batches by the limit, in files by topic; started again it brings what is new, a replay brings nothing; offsets are Spark's."""
+    """Batches keep the limit, files are by topic; a restart brings what is new, a replay brings nothing; the offsets are Spark's."""
     topics = [kafka.topic(partitions=2), kafka.topic()]
     frame = stream(spark, kafka, subscribe=",".join(topics), maxOffsetsPerTrigger="30", includeHeaders="true")
     for topic in topics:
@@ -78,7 +78,7 @@ def test_topics_to_files(spark: SparkSession, kafka: Kafka, stage: Stage) -> Non
 
 
 def test_the_first_batch_is_repeated_as_it_was(spark: SparkSession, kafka: Kafka, stage: Stage) -> None:
-    """Spark keeps no offset in front of the first batch, and asks again: what retention took of it meanwhile is told, not passed over."""
+    """Spark keeps no offset before the first batch, and asks again: records that retention took meanwhile are an error, not skipped."""
     topic = kafka.topic()
     kafka.send(topic, *(b"%d" % number for number in range(10)))
 
@@ -101,7 +101,7 @@ def test_the_first_batch_is_repeated_as_it_was(spark: SparkSession, kafka: Kafka
 
 
 def test_topics_as_a_batch(spark: SparkSession, kafka: Kafka) -> None:
-    """All that is decided, or between two offsets, in as many tasks as are asked for; what is wrong is told in our words."""
+    """All decided records, or those between two offsets, in as many tasks as requested; errors are in our words."""
     topic = kafka.topic()
     kafka.send(topic, *(b"%d" % number for number in range(20)))
     reader = spark.read.format("penstock-kafka").options(
@@ -136,7 +136,7 @@ def test_topics_as_a_batch(spark: SparkSession, kafka: Kafka) -> None:
 
 
 def test_topics_by_time(spark: SparkSession, kafka: Kafka, stage: Stage) -> None:
-    """A batch between two times, and a stream from one on: the records of these times, over a restart, a replay and a mended time."""
+    """A batch between two times, and a stream from a time on, have these records, over a restart, a replay and a corrected time."""
     topic = kafka.topic(partitions=2, settings={"retention.ms": "-1"})
     producer = kafka.producer()
 

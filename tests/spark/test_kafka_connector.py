@@ -1,4 +1,4 @@
-"""Our sink under Spark's own connector to Kafka: it is a sink of any stream, and so of this one."""
+"""Our sink takes any stream, so it also works with Spark's own connector to Kafka."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ print("DONE")
 
 
 def test_our_sink_under_sparks_connector(kafka: Kafka, stage: Stage) -> None:
-    """Killed in a commit and started again, it has each committed record once, and none of a transaction that aborts."""
+    """After a kill in a commit and a restart it has each committed record once, and no record of an aborted transaction."""
     try:
         jars = ",".join(map(str, connector()))
     except NoJars as error:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tests.support.stage import Stage
 
-# A script of a user who knows nothing of us but the format's name: Spark's own source, and the application just ends.
+# The script of a user who knows only the name of our format: it uses Spark's own source, and the application just ends.
 FOREIGN = """
 import sys, penstock
 src, dst = sys.argv[1:]
@@ -55,7 +55,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -
 
 
 def running(spark: SparkSession, stage: Stage, **options: Any) -> StreamingQuery:
-    """Start a query that goes on until it is stopped, and have it take what is there."""
+    """Start a query that goes on until it is stopped, and have it take the available input."""
     frame = spark.readStream.format("penstock").load(str(stage.src))
     writer = frame.writeStream.format("penstock").options(**options).trigger(processingTime="200 milliseconds")
     query = writer.option("checkpointLocation", str(stage.checkpoint)).start(str(stage.dst))
@@ -65,7 +65,7 @@ def running(spark: SparkSession, stage: Stage, **options: Any) -> StreamingQuery
 
 @pytest.fixture
 def fact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostFact:
-    """Return what the processes of one driver share, in a temporary directory of its own."""
+    """Return the fact that the processes of one driver share, in a private temporary directory."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     options = parse(SINK, {"path": str(tmp_path)}, what="sink")
     return keeper.fact_of(Sink(LocalStorage(), str(tmp_path), options, "s"), "host:1:2:query")
@@ -73,7 +73,7 @@ def fact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HostFact:
 
 @pytest.mark.timeout(100)
 def test_keeper_that_stands_still_holds_up_nobody(fact: HostFact) -> None:
-    """What a stopped process holds is passed over: other queries start and end."""
+    """What a stopped process holds is skipped: other queries start and end."""
     with fact.locked() as state:
         state["owner"] = "host:1:2:query"
         keeper.sweep()
@@ -82,7 +82,7 @@ def test_keeper_that_stands_still_holds_up_nobody(fact: HostFact) -> None:
 
 
 def test_query_that_starts_again_is_not_ended(fact: HostFact) -> None:
-    """The end of a query is not for the batch that began since: its keeper would take the sink away from it."""
+    """The end of a query does not apply to a batch that began after it: otherwise the keeper would take the sink away from that batch."""
     with fact.locked() as state:
         state["owner"] = "host:1:2:query"
     keeper.query_ended("query", lambda: True)
@@ -105,7 +105,7 @@ sys.stdin.read()
 def test_a_keeper_that_nobody_looks_for_is_not_waited_for(
     fact: HostFact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker that has started a keeper lives on and does not hear of its end: whoever ends it goes on as soon as it runs no more."""
+    """The worker that started a keeper lives on and does not reap it: the process that ends the keeper waits only until it has stopped."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(keeper, "_ENDING_SECONDS", 60.0)
     sink = Sink(LocalStorage(), str(tmp_path), parse(SINK, {"path": str(tmp_path)}, what="sink"), "s")
@@ -123,11 +123,11 @@ def test_a_keeper_that_nobody_looks_for_is_not_waited_for(
 
 
 class Session:
-    """Stands for one of Spark's, which nothing is asked of."""
+    """Stands for a Spark session; the test calls none of its methods."""
 
 
 def test_an_end_that_is_heard_late(fact: HostFact) -> None:
-    """The end of a run that failed, heard when the next one has begun a batch, is not the query's; that of the last run is."""
+    """The end of a failed run, heard after the next run has begun a batch, does not end the query; the end of the last run does."""
     listener, (first, second) = (
         EndListener(cast("Any", Session())),
         (SimpleNamespace(id="query", runId=run) for run in "12"),
@@ -146,7 +146,7 @@ def test_an_end_that_is_heard_late(fact: HostFact) -> None:
 
 
 def test_idle_stream_publishes_what_is_idle(spark: SparkSession, stage: Stage) -> None:
-    """F14: with no new input and so no batch, a part is published when rollInactivity is over, and the query goes on."""
+    """F14: without new input there is no batch, yet a part is published once rollInactivity is over, and the query goes on."""
     stage.put("a", "1")
     query = running(spark, stage, rollInactivity="2s")
     try:
@@ -160,7 +160,7 @@ def test_idle_stream_publishes_what_is_idle(spark: SparkSession, stage: Stage) -
 
 
 def test_stopped_query_publishes_its_last_parts(spark: SparkSession, stage: Stage) -> None:
-    """F15: with the session registered, what a query left open is published when it has stopped; it can start again."""
+    """F15: with the session registered, a query's open parts are published after it has stopped; it can start again."""
     penstock.register(spark)
     stage.put("a", "1")
     running(spark, stage, rollInactivity="1h").stop()
@@ -171,7 +171,7 @@ def test_stopped_query_publishes_its_last_parts(spark: SparkSession, stage: Stag
 
 
 def foreign(spark: SparkSession, stage: Stage, **options: Any) -> StreamingQuery:
-    """Start a query of Spark's own source that takes what is there."""
+    """Start a query of Spark's own source that takes the available input."""
     writer = spark.readStream.format("text").load(str(stage.src)).writeStream.format("penstock").options(**options)
     return writer.option("checkpointLocation", str(stage.checkpoint)).trigger(availableNow=True).start(str(stage.dst))
 
@@ -180,7 +180,7 @@ def foreign(spark: SparkSession, stage: Stage, **options: Any) -> StreamingQuery
 def test_rows_of_a_foreign_source_are_there_when_the_query_has_ended(
     spark: SparkSession, stage: Stage, seconds: int | None
 ) -> None:
-    """A foreign source with AvailableNow: who has waited for the end sees every row at once, also the next time."""
+    """A foreign source with AvailableNow: a caller that waited for the end sees every row at once, also the next time."""
     penstock.register(spark)
     for number in range(3):
         stage.put(str(number), str(number))
@@ -189,7 +189,7 @@ def test_rows_of_a_foreign_source_are_there_when_the_query_has_ended(
 
 
 def test_rows_of_a_query_that_failed_are_there_when_that_is_told(spark: SparkSession, stage: Stage) -> None:
-    """What was committed before a query failed is visible when its error is raised; a wait that ends before says False."""
+    """Rows that were committed before a query failed are visible when its error is raised; a wait that ends before says False."""
     penstock.register(spark)
     stage.put("a", "1")
     query = running(spark, stage, rollInactivity="1h")
@@ -202,21 +202,21 @@ def test_rows_of_a_query_that_failed_are_there_when_that_is_told(spark: SparkSes
 
 
 def test_rows_are_there_soon_where_nobody_waits_for_the_end(spark: SparkSession, stage: Stage) -> None:
-    """Whoever looks whether a query is active, and does not wait, sees the rows when Spark has told its listeners of the end."""
+    """A caller that polls whether a query is active, and does not wait, sees the rows once Spark has told its listeners of the end."""
     penstock.register(spark)
     stage.put("a", "1")
     query = foreign(spark, stage)
     assert wait_for(lambda: not query.isActive)
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(20_000)
-    assert wait_for(lambda: stage.lines() == {"1": 1}, seconds=30)  # the keeper would come after a minute
+    assert wait_for(lambda: stage.lines() == {"1": 1}, seconds=30)  # the keeper would come only after a minute
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_application_that_ends_publishes_its_last_parts(stage: Stage) -> None:
-    """F15: a foreign source with AvailableNow, and the application exits: its parts are published, by nobody's further doing.
+    """F15: a foreign source with AvailableNow, and the application exits: its parts are published without any further action.
 
-    Spark does not complain on the way out that its events find nobody at home.
+    Spark logs no complaint on exit about events that nobody receives.
     """
     stage.put("a", "1", "2")
     done = run_python(FOREIGN, str(stage.src), str(stage.dst))

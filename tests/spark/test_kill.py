@@ -1,4 +1,4 @@
-"""Real processes killed with SIGKILL at every step, and what a reader sees then and after the next start."""
+"""Real processes are killed with SIGKILL at every step: what a reader sees then, and after the next start."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ writer.option("checkpointLocation", dst + "/_penstock/checkpoint").start(dst).aw
 print("DONE")
 """
 
-# A batch that dies in its commit: what runs that is killed, and with it the query. The JVM is that of the program before it; its workers
-# have from the session what is armed, of formats that it registers.
+# A batch that dies in its commit: the commit's process is killed, and the query with it. The JVM is the earlier program's; its workers
+# inherit the armed failpoints of the formats that it registers from the session.
 ENDLESS = """
 import sys, penstock
 src, dst, size, points = sys.argv[1:]
@@ -57,9 +57,9 @@ writer.option("checkpointLocation", dst + "/_penstock/checkpoint").start(dst).aw
 print("DONE")
 """
 
-# Each start is killed at the next point, so that every point meets a state that another crash left behind. The first chain is that of
-# every day, a commit that nobody has seen: a test below has a batch that was not committed, `tests/cli/test_ingest.py` a task that has
-# written. The soak takes the others, more steps and their order.
+# Each start is killed at the next point, so that every point meets a state that another crash left. The first chain covers the most
+# common case, a commit that nobody has seen. A test below covers a batch that was not committed, `tests/cli/test_ingest.py` a task
+# that has written. The soak runs the other chains, with more steps and in other orders.
 CHAINS = {
     "query": ["sink.ledger.after-put=kill-jvm@2"],
     "ingest": ["source.planned=kill-jvm@2", "sink.publish.one=kill-jvm@2"],
@@ -85,7 +85,7 @@ PROGRAMS = {"ingest": INGEST, "query": QUERY}
 
 @pytest.fixture
 def tmp_path(on_disk: Path) -> Path:
-    """Return a directory on a disk, not in memory: real processes die on a real one."""
+    """Return a directory on a disk, not in memory: these processes write to a real disk."""
     return on_disk
 
 
@@ -105,7 +105,7 @@ def arguments(stage: Stage) -> tuple[str, str, str]:
     "chain", [pytest.param(chain, marks=pytest.mark.soak if chain != "query" else []) for chain in CHAINS]
 )
 def test_kill_at_each_step(stage: Stage, python: Interpreter, chain: str) -> None:
-    """HZ-19, F1-F3: the whole Spark is killed at one step after the other; a reader sees no line twice; in the end each is there."""
+    """HZ-19, F1-F3: the whole Spark is killed at one step after another; a reader sees no line twice; in the end each is there."""
     expected = fill(stage, files=30 if len(CHAINS[chain]) > 1 else 12)
     program = PROGRAMS[chain.rsplit(maxsplit=1)[-1]]
     for point in CHAINS[chain]:
@@ -118,7 +118,7 @@ def test_kill_at_each_step(stage: Stage, python: Interpreter, chain: str) -> Non
 
 
 def test_run_that_only_replays_ends_its_parts(stage: Stage, python: Interpreter) -> None:
-    """Failure 6 of the plan: an endless query dies in its one batch; an AvailableNow run replays it, and ends with all visible."""
+    """Failure 6 of the plan: an endless query dies in its only batch; an AvailableNow run replays it, and ends with all lines visible."""
     expected = fill(stage, files=2)
     mark = stage.root / "killed"
     killed = python.run(ENDLESS, *arguments(stage), f"sink.ledger.before-put=kill{mark}")
@@ -130,9 +130,9 @@ def test_run_that_only_replays_ends_its_parts(stage: Stage, python: Interpreter)
     assert stage.lines() == expected
 
 
-@pytest.mark.soak  # `tests/cli/test_replan.py` has applications that ended, without a Spark
+@pytest.mark.soak  # `tests/cli/test_replan.py` has ended applications, without Spark
 def test_batch_of_a_query_that_died_is_planned_anew(stage: Stage, python: Interpreter) -> None:
-    """Its application killed in mid batch, and a file of it changed: `replan`, which sees that nobody can have committed it."""
+    """The application is killed in the middle of a batch, and a file changes: `replan` sees that nobody can have committed the batch."""
     expected = fill(stage, files=2)
     killed = run_python(QUERY, *arguments(stage), failpoints="sink.ledger.before-put=kill-jvm")
     assert "DONE" not in killed.stdout
@@ -148,7 +148,7 @@ def test_batch_of_a_query_that_died_is_planned_anew(stage: Stage, python: Interp
     assert stage.lines() == expected + Counter({"one more": 1})
 
 
-@pytest.mark.soak  # what Spark then calls is called by a test of the sink of that name
+@pytest.mark.soak  # a sink test of the same name makes the calls that Spark makes here
 def test_commit_that_fails_behind_its_put_is_aborted_by_spark(stage: Stage, python: Interpreter) -> None:
     """Failure 6 of the sink: the batch is decided, publishing fails, Spark aborts it; the next start has every line."""
     expected = fill(stage)
@@ -161,7 +161,7 @@ def test_commit_that_fails_behind_its_put_is_aborted_by_spark(stage: Stage, pyth
 
 
 class Watcher(threading.Thread):
-    """A stranger that lists and reads the output all the time, and keeps what should never have been seen."""
+    """A reader that lists and reads the output all the time, and keeps what must never be seen."""
 
     def __init__(self, stage: Stage, expected: Counter[str]) -> None:
         super().__init__(daemon=True)
@@ -192,7 +192,7 @@ class Watcher(threading.Thread):
 @pytest.mark.soak
 @pytest.mark.parametrize("kills", [2, 50])
 def test_kills_at_random_moments_of_real_logs(stage: Stage, python: Interpreter, loghub: Path, kills: int) -> None:
-    """Real logs, killed again and again at random moments while a reader looks: at the end each record is there once."""
+    """Real logs; kills at random moments, again and again, while a reader looks: at the end each record is there once."""
     expected: Counter[str] = Counter()
     for number, path in enumerate(sorted(loghub.glob("*.log"))):
         for half, lines in enumerate(_halves(path.read_bytes().decode("utf-8", "replace").splitlines())):
@@ -219,7 +219,7 @@ def _halves(lines: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _run_and_kill(stage: Stage, seconds: float) -> None:
-    """Kill an ingest, if it has not ended, so many seconds after its session is up: until then there is nothing to be lost."""
+    """Kill an ingest, unless it has ended, the given seconds after its session is up: before that there is nothing to lose."""
     command = [sys.executable, "-c", INGEST, str(stage.src), str(stage.dst), "200k"]
     said = subprocess.PIPE
     with subprocess.Popen(command, stdout=said, stderr=subprocess.DEVNULL, start_new_session=True) as process:

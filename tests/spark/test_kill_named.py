@@ -1,4 +1,4 @@
-"""Two ingests in a chain, killed with SIGKILL at their steps: one that encrypts, and one that reads what the first has published."""
+"""Two ingests in a chain, killed with SIGKILL at their steps: the first encrypts, and the second reads what the first has published."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ penstock.ingest(spark, middle, dst, source=reading, sink={"rollSize": "20k"})
 print("DONE")
 """.replace("STAGING", STAGING_VARIABLE)
 
-# Where each start is killed. Hits are those of one process.
+# Where each start is killed. Hits are counted in each process.
 CHAINS = {
     "short": ["sink.publish.one=kill-jvm@2", "source.named=kill-jvm"],
     "long": [
@@ -47,7 +47,7 @@ CHAINS = {
 
 
 def starts(stage: Stage, points: Sequence[str], recipients: Sequence[str], lines: Counter[str]) -> str:
-    """Start the chain once for each point, which kills it, each time for another recipient; return what the last one printed."""
+    """Start the chain once for each kill point, each time for another recipient; return what the last start printed."""
     middle: Path = stage.root / "middle"
     arguments = str(stage.src), str(middle), str(stage.dst)
     for number, point in enumerate([*points, ""]):
@@ -60,7 +60,7 @@ def starts(stage: Stage, points: Sequence[str], recipients: Sequence[str], lines
 @pytest.mark.soak
 @pytest.mark.parametrize("chain", CHAINS)
 def test_chain_of_encrypted_files_is_killed(stage: Stage, monkeypatch: pytest.MonkeyPatch, chain: str) -> None:
-    """Whoever dies, for whomever files are encrypted by now: each row comes out at the other end once, and none lies in clear between."""
+    """Whichever ingest dies, whoever the recipient is: each row comes out at the other end once, and no plain text lies between."""
     other = pyrage.x25519.Identity.generate()
     monkeypatch.setenv(STAGING_VARIABLE, STAGING_KEY)
     monkeypatch.setenv("READER_KEY", str(other))

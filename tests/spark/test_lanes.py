@@ -1,4 +1,4 @@
-"""What a lane emits, over tries of its batches of which one counts: the processor itself, on a state that goes back as Spark's does."""
+"""What a lane emits when one of several tries of a batch counts: the real processor, on a state that rolls back as Spark's does."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ INPUT = pa.schema([pa.field("n", pa.int64())])
 SHAPE = Shape(
     pa.schema([pa.field("out", pa.int64()), pa.field("call", pa.string())]), keep_input=True, with_error=False
 )
-_numbers = count()  # of lanes: each has a function of its own
+_numbers = count()  # of lanes: each has its own function
 MISFIT = 99
-PATIENT = 0.3  # seconds in which a call that ends has ended, also on a machine with much else to do
+PATIENT = 0.3  # seconds: a call that ends has ended by then, also on a busy machine
 BOTH = pytest.mark.parametrize("ordered", [True, False])
 
 
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
-    """Leave no runtime."""
+    """Stop the runtime after the test."""
     yield
     runtime.close_all()
 
 
 class State:
-    """What Spark keeps for one lane, as `StatefulProcessorHandle`, value state and map state give it to Python."""
+    """What Spark keeps for one lane, with the Python interface of `StatefulProcessorHandle`, value state and map state."""
 
     def __init__(self) -> None:
         self.value: tuple[bytes] | None = None
@@ -74,7 +74,7 @@ class Map:
 
 
 class Lane:
-    """Batches through one lane. `ends` are the rows whose calls end, after so many seconds; others never do."""
+    """Batches through one lane. The calls of the rows in `ends` end after the given seconds; other calls never end."""
 
     def __init__(self, *, shape: Shape = SHAPE, seconds: float = 0.0, **options: Any) -> None:
         made = Settings(**{"capacity": 20, "timeout": 100.0, "drain": 0.02} | options)
@@ -96,7 +96,7 @@ class Lane:
         return ("no number" if row.n == MISFIT else 2 * row.n, call.id)
 
     def attempt(self, rows: Iterable[int], ends: Iterable[int], *, others: bool = False) -> list[dict[str, Any]]:
-        """Try the batch that follows the committed one; return what it emits. It has input if there are rows, or if `others` do."""
+        """Try the batch that follows the committed one; return what it emits. It has input if there are rows, or if `others` is true."""
         self.tried, self.ends = deepcopy(self.committed), set(ends)
         self.tried.timer = None
         form = Form(self.plan.shape, "n -> out")
@@ -123,7 +123,7 @@ class Lane:
         self.batch += 1
 
     def run(self, rows: Iterable[int], ends: Iterable[int]) -> list[int]:
-        """Try and commit; return what is emitted."""
+        """Try and commit; return what the batch emits."""
         found = self.attempt(rows, ends)
         self.commit()
         return [row["n"] for row in found]
@@ -131,7 +131,7 @@ class Lane:
 
 @BOTH
 def test_a_repeated_batch_emits_what_it_did_though_other_calls_end(ordered: bool) -> None:
-    """Failure 1 of the module: the sink has the first try of a batch, the state is that of the second: no row lost or twice."""
+    """Failure 1 of the module: the sink has a batch's first try, the state is the second try's: no row is lost or doubled."""
     lane = Lane(ordered=ordered, drain=PATIENT)
     assert lane.run([1, 2, 3], {1, 2}) == []
     first = lane.attempt([4, 5], {3, 4})
@@ -153,7 +153,7 @@ def test_a_repeated_batch_emits_what_it_did_though_other_calls_end(ordered: bool
     )
 )
 def test_each_row_is_emitted_once_whichever_try_counts(ordered: bool, script: list[tuple[int, list[set[int]]]]) -> None:
-    """Batches of so many rows, tried several times, in each of which others end: tries emit the same, and together all, once."""
+    """Each batch is tried several times, and other calls end in each try: all tries emit the same rows, and all batches each row once."""
     lane = Lane(ordered=ordered)
     emitted: list[dict[str, Any]] = []
     rows = 0
@@ -175,7 +175,7 @@ def test_each_row_is_emitted_once_whichever_try_counts(ordered: bool, script: li
 
 @pytest.mark.slow
 def test_a_call_that_takes_longer_than_drain_ends() -> None:
-    """Made again and again it would never have its time: without input a batch gives it twice the time of the one before."""
+    """A call that starts again in each batch would never end: a batch without input gives it twice the time of the one before."""
     lane = Lane(seconds=0.3)
     assert lane.run([1], {1}) == []
     while not (found := lane.run([], {1})):
@@ -184,7 +184,7 @@ def test_a_call_that_takes_longer_than_drain_ends() -> None:
 
 
 def test_a_carried_row_times_out() -> None:
-    """F-A19: its age is that of all its batches; and the rows behind it go on."""
+    """F-A19: a row's age is that of all its batches; the rows after it go on."""
     lane = Lane(shape=Shape(SHAPE.schema, keep_input=True, with_error=True), timeout=1.0, drain=PATIENT)
     assert lane.run([1, 2], {2}) == []
     while not (found := lane.attempt([], ())):
@@ -206,7 +206,7 @@ def test_no_row_is_left_before_it_was_called() -> None:
 
 
 def test_what_ended_is_not_called_again() -> None:
-    """Rows that wait behind a slow one, in order, have their outcome in the state."""
+    """In ordered output, rows that wait for a slow one keep their outcome in the state."""
     lane = Lane(drain=PATIENT)
     assert lane.run([1, 2, 3], {2, 3}) == []
     assert lane.run([4], {4}) == []
@@ -216,7 +216,7 @@ def test_what_ended_is_not_called_again() -> None:
 
 
 def test_a_failed_row_fails_the_try_and_leaves_the_state() -> None:
-    """What was to be emitted is emitted by the try that follows."""
+    """The next try emits what was due."""
     lane = Lane(drain=PATIENT)
     assert lane.run([1], {1}) == []
     with pytest.raises(CallFailed, match="no"):
@@ -226,7 +226,7 @@ def test_a_failed_row_fails_the_try_and_leaves_the_state() -> None:
 
 
 def test_a_result_that_does_not_fit_fails_the_try_that_made_it() -> None:
-    """Finished behind a slow row it would be put into the state, and fail every batch from then on."""
+    """If it finished after a slow row, it would be put into the state and fail every later batch."""
     lane = Lane(drain=PATIENT)
     with pytest.raises(CallFailed, match="column 'out': expected bigint"):
         lane.attempt([1, MISFIT], {MISFIT})
@@ -235,7 +235,7 @@ def test_a_result_that_does_not_fit_fails_the_try_that_made_it() -> None:
 
 
 def test_failures_as_a_column_are_held_like_any_output() -> None:
-    """Behind a slow row and finished alike, without the input's columns: emitted by the next batch, in order."""
+    """A failure that waits for a slow row before it is kept, without the input's columns, and the next batch emits it, in order."""
     lane = Lane(shape=Shape(SHAPE.schema, keep_input=False, with_error=True), drain=PATIENT)
     assert lane.attempt([-1, 2, -3, 4], {4}) == []
     lane.commit()
@@ -253,7 +253,7 @@ def test_failures_as_a_column_are_held_like_any_output() -> None:
 
 @pytest.mark.slow
 def test_an_idle_lane_waits_longer_but_not_when_it_has_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch without input waits as long as its oldest row is old, at most so long; what is finished is not kept waiting."""
+    """A batch without input waits as long as its oldest row is old, up to a limit; finished output does not wait."""
     given: list[float] = []
 
     def carrying(*arguments: Any) -> Carrying:
@@ -277,7 +277,7 @@ def test_an_idle_lane_waits_longer_but_not_when_it_has_output(monkeypatch: pytes
 
 
 def test_a_partition_with_rows_tells_every_lane(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its chunks are numbered for their lane, every other lane has an empty one; without rows, as in an idle batch, there is none."""
+    """Chunks of rows are numbered for their lane, and each other lane gets an empty one; an idle batch without rows sends none."""
     monkeypatch.setattr(lanes, "task_batch", lambda: ("q", 3, 1, 0))
 
     def pieces(*sizes: int) -> list[dict[str, Any]]:

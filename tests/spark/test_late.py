@@ -1,4 +1,4 @@
-"""`penstock late` around a real ingest: told in its summary, accepted on the command line, read once, proved by verify."""
+"""`penstock late` around a real ingest: the summary reports late files, the command accepts them, each is read once, verify proves it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def test_accepted_files_are_ingested_once(spark: SparkSession, stage: Stage) -> None:
-    """Files that came too late are counted by the ingest; accepted, Spark replays the note, and the next batch has each of them once."""
+    """The ingest counts files that came too late; once accepted, Spark replays the note, and the next batch has each of them once."""
     stage.put("a", "1", "2")
     assert penstock.ingest(spark, str(stage.src), str(stage.dst)).late_files == 0
     for name in ("late-1", "late-2"):

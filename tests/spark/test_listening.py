@@ -1,4 +1,4 @@
-"""What a listener hears of a batch, and what that costs the JVM that tells it."""
+"""What a listener learns of a batch, and how many calls into the JVM that costs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Hearing(QuickListener):
-    """Keeps what it is told of a batch, and asks for nothing."""
+    """Keeps what it is told of a batch, and makes no further request."""
 
     def __init__(self) -> None:
         self.heard: list[Any] = []
@@ -41,7 +41,7 @@ class _Hearing(QuickListener):
 
 
 def calls_of(ask: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:
-    """Return how many calls into the JVM this thread makes to ask; what other listeners of the session ask is not counted."""
+    """Return how many calls this thread makes into the JVM to get values; calls of the session's other listeners do not count."""
     asking, calls = threading.current_thread(), []
     send = ClientServerConnection.send_command
 
@@ -57,7 +57,7 @@ def calls_of(ask: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_a_batch_is_heard_of_in_a_few_calls(spark: SparkSession, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a listener hears is what `lastProgress` says, and no call is made for each value of it, as PySpark does before it tells."""
+    """A listener gets the values of `lastProgress` without a call for each value; PySpark makes such calls before it notifies."""
     stage.put("a.log", *"abc")
     listener = _Hearing()
     spark.streams.addListener(listener)

@@ -1,4 +1,4 @@
-"""What cannot start is found before a JVM is started, with advice that works; what can be put right is put right."""
+"""What cannot start is found before a JVM is started, with advice that works; what can be corrected is corrected."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SPARK += ["SPARK_LOCAL_DIRS", "SPARK_CONNECT_MODE_ENABLED", "JAVA_HOME"]
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing of Spark's be in the environment, and no fork server listen that no session of these tests will start."""
+    """Clear Spark's variables from the environment, and let no fork server listen that no session of these tests will start."""
     for name in SPARK:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(forkserver, "prepare", lambda: ("/nowhere/fork", lambda: None))
@@ -46,7 +46,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def venv(tmp_path: Path) -> Path:
-    """Return a virtual environment of this Python's own base, with nothing in it."""
+    """Return an empty virtual environment of this Python's base."""
     base = os.path.realpath(sys.executable)
     subprocess.run([base, "-m", "venv", "--without-pip", "--symlinks", str(tmp_path / "venv")], check=True)
     return tmp_path / "venv" / "bin" / "python"
@@ -61,7 +61,7 @@ def program(path: Path, text: str) -> Path:
 
 
 def java_home(root: Path, version: str | None, *, says: str = "") -> Path:
-    """Make what looks like an installation of Java."""
+    """Create a directory that looks like an installation of Java."""
     program(root / "bin" / "java", f"#!/bin/sh\necho '{says}' >&2\n")
     if version is not None:
         (root / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
@@ -72,7 +72,7 @@ def java_home(root: Path, version: str | None, *, says: str = "") -> Path:
 
 
 def test_advice_on_python_310_is_no_circle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra has no PySpark for Python 3.10, so to install it again is no advice: a newer Python is."""
+    """PySpark of the extra does not support Python 3.10, so the advice is a newer Python and not to install the extra again."""
     monkeypatch.setattr(sys, "version_info", (3, 10, 13, "final", 0))
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(DependencyError, match=r"no PySpark 4.3 for Python 3.10; .*python3.11 -m venv") as raised:
@@ -83,7 +83,7 @@ def test_advice_on_python_310_is_no_circle(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_pyspark_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it could be installed, that is the advice."""
+    """If PySpark can be installed, the advice is to install it."""
     monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(DependencyError, match="PySpark is not installed; install it with: pip install 'penstock"):
         session.require_pyspark()
@@ -91,7 +91,7 @@ def test_pyspark_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pyspark_hidden_by_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that PYTHONPATH puts in front is not mended by an upgrade, so the advice names the entry."""
+    """An upgrade does not help if PYTHONPATH puts another PySpark first, so the advice names that entry."""
     pyspark = pytest.importorskip("pyspark")
     monkeypatch.setattr(pyspark, "__version__", "3.5.1")
     with pytest.raises(DependencyError, match=r"3.5.1 in .* is too old: expected 4.3 or newer; upgrade with: pip"):
@@ -102,11 +102,11 @@ def test_pyspark_hidden_by_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
         session.require_pyspark()
 
 
-# --- which Python workers are
+# --- which Python the workers are
 
 
 def test_this_python_by_any_of_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path, a bare name on the path, a link to the environment: each is this Python, and keeps the fast start."""
+    """A path, a bare name on the path, a link to the environment: each is recognised as this Python, and keeps the fast start."""
     folder = os.path.dirname(sys.executable)
     monkeypatch.setenv("PATH", folder, prepend=os.pathsep)
     (tmp_path / "environment").symlink_to(os.path.dirname(folder))
@@ -117,7 +117,7 @@ def test_this_python_by_any_of_its_names(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_other_environment_of_the_same_file_is_another_python(venv: Path, tmp_path: Path) -> None:
-    """The Pythons of two virtual environments are links to one file, and import different things."""
+    """The Pythons of two virtual environments link to one file, but import different things."""
     assert os.path.realpath(venv) == os.path.realpath(sys.executable)
     assert not interpreter.is_this(str(venv))
     (tmp_path / "python3").symlink_to(venv)
@@ -125,16 +125,16 @@ def test_other_environment_of_the_same_file_is_another_python(venv: Path, tmp_pa
 
 
 def test_wrapper_is_another_python(tmp_path: Path) -> None:
-    """A script that ends as this Python may set what only its author knows: it is not passed over."""
+    """A script that runs this Python may set things that only its author knows: it is not bypassed."""
     assert not interpreter.is_this(
         str(program(tmp_path / "python", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'))
     )
 
 
 def test_workers_that_could_not_work(venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Python that is not there, is of another version, or lacks what workers import is found before anything is started."""
+    """A Python that is missing, has another version, or lacks the workers' imports is found before anything starts."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # which this process may have by now
+    monkeypatch.setattr(launch, "_has_jvm", lambda: False)  # this process may have one by now
     old = program(tmp_path / "old", "#!/bin/sh\necho '[[3, 9, 1], [], null]'\n")
     penstock = tmp_path / "elsewhere/penstock"
     shutil.copytree(os.path.dirname(machine.__file__), penstock / "session")
@@ -157,7 +157,7 @@ def test_workers_that_could_not_work(venv: Path, tmp_path: Path, monkeypatch: py
 def test_slow_workers_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another Python that works is taken; one line says what it costs and how not to pay it."""
+    """Another Python that works is used; one line says what it costs and how to avoid the cost."""
     pytest.importorskip("pyspark")
     other = program(tmp_path / "other", f'#!/bin/sh\necho welcome\nexec {shlex.quote(sys.executable)} "$@"\n')
     monkeypatch.setenv("PYSPARK_PYTHON", str(other))
@@ -173,14 +173,14 @@ def test_slow_workers_are_told(
 
 @pytest.fixture
 def no_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let this process have no JVM, though other tests may have started one."""
+    """Make this process appear to have no JVM, though other tests may have started one."""
     pytest.importorskip("pyspark")
     monkeypatch.setattr(launch, "_has_jvm", lambda: False)
 
 
 @pytest.mark.usefixtures("no_jvm")
 def test_fast_start_with_the_name_of_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PYSPARK_PYTHON, as every image sets it, does not take the launcher away; PYSPARK_DRIVER_PYTHON=jupyter is no worker."""
+    """PYSPARK_PYTHON, as every image sets it, does not disable the launcher; PYSPARK_DRIVER_PYTHON=jupyter is not taken for a worker."""
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
     before = dict(os.environ)
@@ -195,7 +195,7 @@ def test_fast_start_with_the_name_of_this_python(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("no_jvm")
 def test_environment_is_restored_behind_a_start_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also what the start took away, or what was empty, is as it was."""
+    """This includes variables that the start removed, and variables that were empty."""
     monkeypatch.setenv("PYSPARK_PYTHON", "")
     before = dict(os.environ)
     with pytest.raises(ZeroDivisionError), launch.plan("local[2]").environment():
@@ -205,7 +205,7 @@ def test_environment_is_restored_behind_a_start_that_fails(monkeypatch: pytest.M
 
 @pytest.mark.usefixtures("no_jvm")
 def test_no_launcher_for_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Executors are told a Python that their hosts may have: the user's, else the path of the driver's."""
+    """Executors get a Python that their hosts may have: the user's, otherwise the path of the driver's."""
     for named in ("python3", ""):
         monkeypatch.setenv("PYSPARK_PYTHON", named)
         how = launch.plan("spark://host:7077")
@@ -215,7 +215,7 @@ def test_no_launcher_for_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_launcher_in_a_jvm_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that spark-submit, or a plain session, has started knows nothing of it: workers start by this Python's path."""
+    """A JVM that spark-submit or a plain session started does not know the launcher: workers start with this Python's path."""
     pytest.importorskip("pyspark")
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     monkeypatch.setattr(launch, "_ours", None)
@@ -225,7 +225,7 @@ def test_no_launcher_in_a_jvm_of_others(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_launcher_keeps_no_trace_of_itself(tmp_path: Path) -> None:
-    """What a worker starts as `python3` is what it always was, and odd names in PYTHONPATH come through as they are."""
+    """A worker that runs `python3` gets what it always got, and odd names in PYTHONPATH stay as they are."""
     (tmp_path / "a b").mkdir()
     (tmp_path / "x*").mkdir()
     (tmp_path / "xy").mkdir()
@@ -238,26 +238,26 @@ def test_launcher_keeps_no_trace_of_itself(tmp_path: Path) -> None:
 
 
 def test_java_options_with_blanks() -> None:
-    """Spark splits the options of a JVM at blanks unless they are quoted: HOME may hold one."""
+    """Spark splits the options of a JVM at blanks unless they are quoted, and HOME may contain one."""
     flags = ["-XX:A=/home/a b/x", "-Dc=1", '-De="\\']
     assert archive.as_options(flags) == '"-XX:A=/home/a b/x" -Dc=1 "-De=\\"\\\\"'
 
 
 @pytest.mark.parametrize(("codeset", "given"), [("ANSI_X3.4-1968", "C.UTF-8"), ("UTF-8", None)])
 def test_jvm_is_given_a_locale_with_utf8(monkeypatch: pytest.MonkeyPatch, codeset: str, given: str | None) -> None:
-    """With LC_ALL=C Java can name no file that is not named in ASCII."""
+    """With LC_ALL=C Java can only open files with ASCII names."""
     monkeypatch.setattr(locale, "nl_langinfo", lambda _: codeset)
     assert machine.for_jvm("local").get("LC_ALL") == given
     assert (host.locales().state == "ok") == (given is None)
 
 
 def unknown(*_: object) -> NoReturn:
-    """Stand for a resolver that knows no name."""
+    """Stand in for a resolver that knows no name."""
     raise socket.gaierror
 
 
 def test_jvm_is_given_the_name_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a container without a network nobody knows the host's name, and Java would not start; else the JVM finds it itself."""
+    """In a container without a network the host's name does not resolve, and Java would not start; elsewhere the JVM finds it itself."""
     assert "SPARK_LOCAL_IP" not in machine.for_jvm("local[2]")
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     assert machine.for_jvm("local[2]")["SPARK_LOCAL_IP"] == "127.0.0.1"
@@ -276,7 +276,7 @@ print(os.environ["PYTHONPATH"], launch.plan("local[2]").variables["PYTHONPATH"])
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_workers_find_the_penstock_of_a_program(tmp_path: Path, zipped: bool) -> None:
-    """A program that has Penstock from a zip, or a directory of its own, had workers that knew of none, or of another one."""
+    """If a program loads Penstock from a zip or a directory, its workers found none, or another one."""
     pytest.importorskip("pyspark")
     source = Path(os.path.dirname(machine.__file__)).parent
     place = tmp_path / ("app.pyz" if zipped else "lib")
@@ -296,7 +296,7 @@ def test_workers_find_the_penstock_of_a_program(tmp_path: Path, zipped: bool) ->
 
 
 def test_workers_find_a_penstock_that_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that every Python of this environment finds is not put in front of what PYTHONPATH has."""
+    """A Penstock that every Python of this environment finds is not put before the entries of PYTHONPATH."""
     home = os.path.dirname(os.path.dirname(os.path.dirname(machine.__file__)))
     monkeypatch.setenv("PYTHONPATH", home)
     assert interpreter.for_workers() == {}
@@ -317,13 +317,13 @@ def test_workers_find_a_penstock_that_is_installed(monkeypatch: pytest.MonkeyPat
 def test_java_is_told_by_what_its_installation_notes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, state: str
 ) -> None:
-    """A Java that is too old is found without starting it; one that notes nothing is tried."""
+    """An old Java is recognised by its installation's notes without a start; one without notes is started."""
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "java", version)))
     assert java.java().state == state
 
 
 def test_java_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A JAVA_HOME that leads nowhere, and none at all, are told apart."""
+    """A JAVA_HOME that leads nowhere, and a missing Java, get different messages."""
     pytest.importorskip("pyspark")
     monkeypatch.setattr(launch, "_has_jvm", lambda: False)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
@@ -339,14 +339,14 @@ def test_java_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     ("says", "state"), [('openjdk version "21.0.1"', "ok"), ('java version "1.8.0"', "problem"), ("Error", "problem")]
 )
 def test_doctor_asks_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, state: str) -> None:
-    """The doctor takes Java's own word, and does not believe in one that does not run."""
+    """The doctor runs Java and believes its answer, and reports a Java that does not run."""
     monkeypatch.setenv("JAVA_HOME", str(java_home(tmp_path / "java", "17.0.1", says=says)))
     assert java.java_runs().state == state
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java here to be asked")
 def test_java_within_a_limit_of_addresses(tmp_path: Path) -> None:
-    """Java alone takes a quarter of the memory, and was called broken where Spark's 1 GiB fits; where that does not, the limit is told."""
+    """Java alone takes a quarter of the memory, and was called broken although Spark's 1 GiB fits; if that does not, the limit is named."""
     told = "from penstock.session import java; found = java.java_runs(); print(found.state, found.text, found.advice)"
     states = {}
     for kib in (500_000, 4_000_000):
@@ -360,7 +360,7 @@ def test_java_within_a_limit_of_addresses(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system lets no process choose its processors")
 def test_processors_are_those_that_may_be_used() -> None:
-    """Under `taskset` or in a container a session has as many tasks as it has processors, not as the machine has."""
+    """Under `taskset` or in a container a session has as many tasks as it may use processors, not as many as the machine has."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:
@@ -370,7 +370,7 @@ def test_processors_are_those_that_may_be_used() -> None:
 
 
 def test_spark_home_of_another_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """PySpark and a JVM of another version fail in odd ways: the one that PySpark brings is taken, and that is said."""
+    """PySpark and a JVM of another version fail in odd ways: the session takes the one that PySpark brings, and says so."""
     pyspark = pytest.importorskip("pyspark")
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "spark-core_2.12-3.5.1.jar").touch()
@@ -396,7 +396,7 @@ def test_spark_home_of_another_spark(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_variables_with_which_nothing_starts(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, advice: str
 ) -> None:
-    """They are named, with what to do."""
+    """Variables that prevent every start are named, with advice."""
     monkeypatch.setenv(name, value)
     assert surroundings.variables().state == "problem"
     assert advice in surroundings.variables().advice
@@ -414,7 +414,7 @@ def test_variables_with_which_nothing_starts(
 )
 @follows("PST-103")
 def test_advice_on_variables_is_followed(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    """`DependencyError` before a start: unset, or set to what the message names, the variable is in nobody's way."""
+    """A start refuses such a variable with `DependencyError`; once it is unset, or set as the message says, the start works."""
 
     def problems() -> list[str]:
         findings = machine.before_start("local[2]")
@@ -436,7 +436,7 @@ def test_advice_on_variables_is_followed(monkeypatch: pytest.MonkeyPatch, name: 
 
 
 def test_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images run as a number: Hadoop's classes end there with a NullPointerException, so that is told before."""
+    """Images run as a numeric user: Hadoop's classes then fail with a NullPointerException, so the error comes before that."""
 
     def nobody(number: int) -> NoReturn:
         raise KeyError(number)
@@ -449,7 +449,7 @@ def test_user_without_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("odd", ["/opt/a:b/lib", "/opt/\udce9"])
 def test_paths_that_java_cannot_have(monkeypatch: pytest.MonkeyPatch, odd: str) -> None:
-    """A colon ends an entry of a class path, and Java knows no file whose name is not text."""
+    """A colon ends an entry of a class path, and Java cannot open a file whose name is not text."""
     monkeypatch.setattr(pythons, "pyspark_home", lambda: odd)
     assert surroundings.paths().state == "problem"
     monkeypatch.setattr(pythons, "pyspark_home", lambda: "/opt/a b/lib")
@@ -457,22 +457,22 @@ def test_paths_that_java_cannot_have(monkeypatch: pytest.MonkeyPatch, odd: str) 
 
 
 def test_directory_that_was_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shell may stand in a directory that is gone, in which no process can be started."""
+    """A shell may be in a directory that was removed, in which no process can be started."""
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert surroundings.here().state == "problem"
     asks = '#!/bin/sh\ntest -d "$(pwd -P)" && echo \'openjdk version "21.0.1"\' >&2\n'
     monkeypatch.setenv("JAVA_HOME", str(program(tmp_path / "java/bin/java", asks).parent.parent))
-    assert java.java_runs().state == "ok"  # which is not Java's fault
+    assert java.java_runs().state == "ok"  # Java itself is well
 
 
 def test_files_here_that_hide_modules_of_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a `csv.py` beside the data no worker started, and all that was said was that there is no data source `penstock`."""
+    """With a `csv.py` next to the data no worker started, and the only message was that there is no data source `penstock`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
-    (tmp_path / "turtle.py").touch()  # which no worker loads
-    (tmp_path / "logging").mkdir()  # which hides nothing without an __init__.py
+    (tmp_path / "turtle.py").touch()  # no worker loads it
+    (tmp_path / "logging").mkdir()  # it hides nothing without an __init__.py
     assert surroundings.modules().state == "ok"
     (tmp_path / "csv.py").touch()
     (tmp_path / "logging/__init__.py").touch()
@@ -484,7 +484,7 @@ def test_files_here_that_hide_modules_of_python(tmp_path: Path, monkeypatch: pyt
 
 
 def test_temporary_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """None at all stops a start; one with too long a name costs its speed; one that is full is told."""
+    """Without a temporary directory a start is refused; one with too long a name makes it slower; one that is full is reported."""
     assert host.temporary().state == "ok"
     long = tmp_path / ("x" * 90)
     long.mkdir()
@@ -506,7 +506,7 @@ def test_temporary_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_java_is_given_a_directory_that_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Java takes /tmp whatever TMPDIR says; where that cannot be written it is told, and does without sockets in a long one."""
+    """Java uses /tmp whatever TMPDIR says; if /tmp cannot be written it gets another directory, without sockets if the name is long."""
     assert host.java_options() == []
     assert host.has_sockets()
     long = tmp_path / ("x" * 90)
@@ -518,7 +518,7 @@ def test_java_is_given_a_directory_that_can_be_written(tmp_path: Path, monkeypat
 
 
 def test_cache_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A HOME that cannot be written is no reason not to start, nor to have no cache."""
+    """A HOME that cannot be written prevents neither a start nor a cache."""
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/proc")
     assert archive.flags() == []
@@ -527,7 +527,7 @@ def test_cache_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cache_of_a_home_among_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A HOME that lies in the directory for temporary files, and can be written, is not called one that cannot."""
+    """A writable HOME inside the directory for temporary files is not reported as unwritable."""
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -536,7 +536,7 @@ def test_cache_of_a_home_among_temporary_files(tmp_path: Path, monkeypatch: pyte
 
 
 def test_few_files_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits that a query under load would meet are named with the command that raises them."""
+    """Limits that a query would reach under load are named with the command that raises them."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
     assert host.limits().state == "note"
     assert "ulimit -n" in host.limits().advice
@@ -545,7 +545,7 @@ def test_few_files_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_fewer_files_than_spark_has_jars(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With `ulimit -n 256` no JVM of Spark's starts: told before, and not as Java's own words about a file of time zones."""
+    """With `ulimit -n 256` Spark's JVM does not start: our error comes first, instead of Java's about a file of time zones."""
     monkeypatch.setattr(launch, "_has_jvm", lambda: False)
     limited = resource.getrlimit(resource.RLIMIT_NOFILE)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
@@ -558,7 +558,7 @@ def test_fewer_files_than_spark_has_jars(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_network_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A host whose name nobody knows is no problem of ours; one whose loopback is down is."""
+    """A host name that does not resolve is not our problem; a loopback interface that is down is."""
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     assert host.network().state == "ok"
     assert "SPARK_LOCAL_IP" in host.network().text
@@ -582,21 +582,21 @@ def test_network_of_this_host(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_time_zone_that_is_none(monkeypatch: pytest.MonkeyPatch, named: str, state: str) -> None:
-    """A misspelt TZ stands for UTC without a word, as does whatever else is no zone to the system; rules as POSIX has them are zones."""
+    """The system silently takes a misspelt TZ, and anything else that is not a zone, for UTC; POSIX rules are zones."""
     for text in (named, f":{named}"):
         monkeypatch.setenv("TZ", text)
         assert host.time_zone().state == state
 
 
 def test_time_zone_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The path of a file of zones is a zone, as the C library has it."""
+    """The path of a zone file is a zone, as it is to the C library."""
     (tmp_path / "zone").write_bytes(b"TZif2" + b"\0" * 40)
     monkeypatch.setenv("TZ", f":{tmp_path}/zone")
     assert host.time_zone().state == "ok"
 
 
 def test_hadoop_without_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A HADOOP_CONF_DIR that has no configuration is named; with one, and a user to ask as, all is well."""
+    """A HADOOP_CONF_DIR without a configuration is named; with a configuration, and with a user name, all is well."""
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     monkeypatch.setenv("HADOOP_USER_NAME", "etl")
     assert surroundings.hadoop().state == "note"
@@ -606,7 +606,7 @@ def test_hadoop_without_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_not_well_has_advice() -> None:
-    """All checks run on this machine, each says something, and what is not well says what to do."""
+    """Every check runs on this machine and says something, and a check that fails gives advice."""
     found = machine.everything()
     assert len({finding.name for finding in found}) == len(found)
     assert all(finding.text and (finding.advice or finding.state == "ok") for finding in found)
@@ -614,14 +614,14 @@ def test_what_is_not_well_has_advice() -> None:
 
 
 def test_all_problems_are_told_at_once() -> None:
-    """Who has two things to mend is told both."""
+    """A user with two problems is told both."""
     a, b = (Finding(name, "problem", f"{name} is wrong", f"mend {name}") for name in "ab")
     with pytest.raises(DependencyError, match="a is wrong; mend a\nb is wrong; mend b"):
         require(a, Finding("c", "note", "x", "y"), b)
 
 
 def test_checks_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a start looks at starts no process, so that a start that is well is not slower for it."""
+    """The checks before a start run no process, so they do not slow down a start that is well."""
     pytest.importorskip("pyspark")
 
     def started(*arguments: object, **_: object) -> NoReturn:
@@ -645,7 +645,7 @@ def test_checks_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.usefixtures("no_jvm")
 def test_master_that_spark_would_refuse(monkeypatch: pytest.MonkeyPatch, master: str, told: str) -> None:
-    """Spark's launcher ends its JVM over one, and all that PySpark says is that it has ended: it is told before, with the nearest."""
+    """Spark's launcher ends its JVM over such a master, and PySpark says only that it ended: our error comes first, with the nearest."""
     for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(OptionError, match=re.escape(told)):
@@ -666,7 +666,7 @@ def test_master_that_spark_would_refuse(monkeypatch: pytest.MonkeyPatch, master:
 
 @pytest.mark.usefixtures("no_jvm")
 def test_configuration_of_hadoop_that_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hadoop's classes end Spark's start over a file that is no XML: which one is told before; without it all is well."""
+    """Hadoop's classes end Spark's start over a file that is not XML: our error names the file; without the file all is well."""
     (tmp_path / "core-site.xml").write_text("<configuration/>")
     (tmp_path / "hdfs-site.xml").write_text("<configuration><prop")
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))

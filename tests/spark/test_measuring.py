@@ -1,4 +1,4 @@
-"""What monitors are told of plain queries: by Spark's listener, their offsets and the ledger; what of Spark that relies upon."""
+"""What monitors get about plain queries, from Spark's listener, their offsets and the ledger; and the behaviour of Spark it relies on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytest.importorskip("prometheus_client")
 
 
 def test_a_plain_query_is_told_by_the_same_names(spark: SparkSession, tmp_path: Path) -> None:
-    """A query of ours has the counts of its offset and its ledger, batches, a beat while it is idle, and nothing behind its end."""
+    """A query of ours reports the counts of its offset and ledger, its batches, a heartbeat while idle, and nothing after its end."""
     (tmp_path / "in").mkdir()
     path = tmp_path / "in" / "a.txt"
     path.write_text("one\ntwo\n")
@@ -58,13 +58,13 @@ def test_a_plain_query_is_told_by_the_same_names(spark: SparkSession, tmp_path: 
         wait_for(lambda: str(query.id) not in samples(), "the end")
 
 
-async def doubled(row: Any) -> dict[str, int]:  # the call of a user
+async def doubled(row: Any) -> dict[str, int]:  # a user's call
     return {"twice": 2 * row.offset}
 
 
-@pytest.mark.soak  # `tests/metrics/test_listener.py` has each of its parts without Spark
+@pytest.mark.soak  # `tests/metrics/test_listener.py` tests each part of this without Spark
 def test_every_connector_is_told_by_the_same_names(spark: SparkSession, tmp_path: Path) -> None:
-    """A log that is read, calls in between, a database that is written: each tells its counts of the query; and this process its log."""
+    """A log that is read, calls, and a database that is written each report their counts by query; this process reports its log."""
     with wal.Writer(tmp_path / "log") as log:
         log.append_many([b"one", b"two"])
     records = penstock.async_map(

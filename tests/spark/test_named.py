@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def named(spark: SparkSession, stage: Stage, *names: str) -> DataFrame:
-    """Return rows that name files of the stage."""
+    """Return rows that name the stage's files."""
     rows = [(str(stage.src / name), number) for number, name in enumerate(names)]
     return spark.createDataFrame(rows, "`the.file` string, k int")
 
 
 def test_batch_frame(spark: SparkSession, stage: Stage) -> None:
-    """Files of a batch frame, a large one over several tasks: each record once, beside the columns of its row or alone."""
+    """The files of a batch frame, a large one over several tasks: each record once, next to its row's columns or alone."""
     stage.put("a", '{"id": 1}', '{"id": 2}')
     stage.put("big", *(json.dumps({"id": n}) for n in range(20_000)))
     names = named(spark, stage, "a", "big", "a")
@@ -43,7 +43,7 @@ def test_batch_frame(spark: SparkSession, stage: Stage) -> None:
 
 
 def scanned(spark: SparkSession, stage: Stage, **options: Any) -> DataFrame:
-    """Return the names of the stage's files, as they come."""
+    """Return the names of the stage's files as they come."""
     return spark.readStream.format("penstock").options(emit="files", **options).load(str(stage.src))
 
 
@@ -54,13 +54,13 @@ def write(frame: DataFrame, stage: Stage) -> None:
 
 
 def uncommit(stage: Stage, batch: int) -> None:
-    """Have Spark believe that the last batch was not committed, as after a crash."""
+    """Make Spark believe that the last batch was not committed, as after a crash."""
     (stage.checkpoint / f"commits/{batch}").unlink()
     (stage.checkpoint / f"commits/.{batch}.crc").unlink()
 
 
 def test_a_scan_names_the_files_of_a_stream(spark: SparkSession, stage: Stage) -> None:
-    """The rows of `emit=files` say which version they mean: each file is read once, also those of a later run; a changed one fails."""
+    """The rows of `emit=files` name a version: each file is read once, those of a later run too; a changed file fails."""
     stage.put("a", "1", "2")
     lines = penstock.read_files(scanned(spark, stage), keep_input=False)
     assert lines.isStreaming
@@ -76,7 +76,7 @@ def test_a_scan_names_the_files_of_a_stream(spark: SparkSession, stage: Stage) -
 
 
 def test_a_stream_without_versions_is_replayed(spark: SparkSession, stage: Stage) -> None:
-    """A stream of bare names needs a place for notes; a replay then reads the same bytes, or fails by name with advice that works."""
+    """A stream of bare names needs a place for notes; a replay then reads the same bytes, or fails by name, with advice that works."""
     stage.put("a", "1")
     info = os.stat(stage.src / "a")
     names = scanned(spark, stage).select("path")
@@ -103,7 +103,7 @@ def test_a_stream_without_versions_is_replayed(spark: SparkSession, stage: Stage
 
 
 def test_what_is_missing_is_set_aside_with_its_row(spark: SparkSession, stage: Stage) -> None:
-    """A missing file fails the query by name, or is a row of its own with the columns of the row that named it."""
+    """A missing file fails the query by name, or becomes a separate row that has the columns of the row that named it."""
     stage.put("a", "1")
     names = named(spark, stage, "a", "gone")
     with pytest.raises(Exception, match="does not exist") as caught:
@@ -143,7 +143,7 @@ def test_what_makes_no_sense_is_refused_at_once(
 
 
 def test_a_column_of_another_meaning(spark: SparkSession, stage: Stage) -> None:
-    """A column `size` that is no size of a file is told, not compared; None leaves it alone."""
+    """A column `size` that is not a file's size is an error and not compared; None ignores the column."""
     stage.put("a", "1")
     names = spark.createDataFrame([(str(stage.src / "a"), "XL")], "path string, size string")
     with pytest.raises(OptionError, match="size=None"):
@@ -152,7 +152,7 @@ def test_a_column_of_another_meaning(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_names_in_columns_of_other_types(spark: SparkSession, stage: Stage) -> None:
-    """Names that are bytes, a member of a struct, elements of an array: each is refused with how it becomes a string, and that works."""
+    """Names as bytes, as a struct's member, or as an array's elements are refused; the advice to make them strings works."""
     stage.put("a", "1")
     path = f"'{stage.src / 'a'}'"
     shapes = {
@@ -168,7 +168,7 @@ def test_names_in_columns_of_other_types(spark: SparkSession, stage: Stage) -> N
 
 
 def test_columns_that_pass_to_no_python(spark: SparkSession, stage: Stage) -> None:
-    """An interval of months beside a name, also within others, is told by its column, or left behind where the input is not kept."""
+    """An interval of months in the input, also nested, is refused with its column's name, or dropped where the input is not kept."""
     stage.put("a", "1")
     names = named(spark, stage, "a")
     for kind in ("interval '1' month", "array(named_struct('q', interval '1' month))", "map(1, make_interval(1))"):

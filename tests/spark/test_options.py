@@ -1,4 +1,4 @@
-"""The options that Spark's own file formats have: each is one here, or is answered."""
+"""Each option of Spark's own file formats either exists here, or gets an answer."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ REGISTERED = [
     "execution.datasources.text.TextOptions",
     "execution.datasources.FileIndexOptions",
 ]
-# Those of the stream, which Spark 4.3 keeps nowhere as a list (`FileStreamOptions`).
+# The options of a stream, which Spark 4.3 lists nowhere in its code (`FileStreamOptions`).
 STREAM = [
     *("maxFilesPerTrigger", "maxBytesPerTrigger", "maxFileAge", "maxCachedFiles", "discardCachedInputRatio"),
     *("latestFirst", "fileNameOnly", "cleanSource", "sourceArchiveDir"),
 ]
-# Of the dialect of csv, of times and of names for them, of which some are options here.
+# The options of the CSV dialect, of times and their other names; some of them are options here.
 OF_THE_DIALECT = {
     *("quote", "escape", "nullValue", "emptyValue", "timeZone", "delimiter", "charset", "quoteAll", "escapeQuotes"),
     *("pretty", "sortKeys", "ignoreNullFields", "writeNonAsciiCharacterAsCodePoint", "parquet.compression"),
@@ -33,7 +33,7 @@ OF_THE_DIALECT = {
 
 @pytest.mark.parametrize("kind", REGISTERED)
 def test_every_option_of_sparks_formats_is_answered(spark: SparkSession, kind: str) -> None:
-    """Whoever gives our source an option of Spark's gets it, or is told what is here instead, never the nearest name."""
+    """An option of Spark's given to our source works, or the error says what to use here instead, and never just the nearest name."""
     companion: Any = spark._jvm
     for part in f"org.apache.spark.sql.{kind}".split("."):
         companion = getattr(companion, part)

@@ -1,4 +1,4 @@
-"""Types of Spark that ORC can hold, through our ORC and back: Spark reads the same values, and so do we of its files."""
+"""Spark's types that ORC can hold go through our ORC and back: Spark reads the same values, and we read the same from Spark's files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ VALUES = {
 
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> DataFrame:
-    """A row of values and one of nulls, with a column of each type, in UTC as the workers and the JVM may not be."""
+    """A row of values and a row of nulls, with a column of each type, in UTC, since the workers and the JVM may have other zones."""
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
     full = session.sql("select " + ", ".join(f"{value} as `{name}`" for name, value in VALUES.items()))
@@ -53,14 +53,14 @@ def rows(spark: SparkSession) -> DataFrame:
 
 @pytest.mark.parametrize("options", [{"rollBatches": "1"}, {}, {"compression": "snappy"}])
 def test_spark_reads_our_orc(rows: DataFrame, tmp_path: Path, options: dict[str, str]) -> None:
-    """Values come back, whether a part was written at once or staged over batches."""
+    """The values come back, whether a part was written at once or staged over batches."""
     out = written(rows, tmp_path / "out", format="orc", **options)
     found = rows.sparkSession.read.schema(rows.schema).orc(out)
     assert shown(found) == shown(rows)
 
 
 def test_our_source_reads_sparks_orc(rows: DataFrame, tmp_path: Path) -> None:
-    """Spark's own ORC is read as the types that the schema names."""
+    """Our source reads Spark's own ORC with the types that the schema names."""
     rows.coalesce(1).write.orc(str(tmp_path / "spark"))
     [path] = (tmp_path / "spark").glob("*.orc")
     schema, data = to_arrow(rows.schema.json()), path.read_bytes()

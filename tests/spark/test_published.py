@@ -1,4 +1,4 @@
-"""What an output has published as a stream, on a real Spark: a row a file, once, over restarts and replays of both sides."""
+"""An output's published files as a stream on a real Spark: a row for each file, once, over restarts and replays of both sides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def write(spark: SparkSession, stage: Stage, name: str, *lines: str) -> None:
-    """Publish these lines by the query that writes the output, each in a file of its own."""
+    """Run the query that writes the output; it publishes each of these lines in a separate file."""
     stage.put(name, *lines)
     frame = spark.readStream.format("penstock").load(str(stage.src))
     writer = frame.writeStream.format("penstock").option("rollRows", "1").trigger(availableNow=True)
@@ -30,7 +30,7 @@ def write(spark: SparkSession, stage: Stage, name: str, *lines: str) -> None:
 
 
 def read(spark: SparkSession, stage: Stage, **options: Any) -> None:
-    """Bring what is new into files beside, by a query that goes on from its checkpoint."""
+    """Bring the new events into files next to the output, by a query that continues from its checkpoint."""
     frame = spark.readStream.format("penstock").option("emit", "published").options(**options).load(str(stage.dst))
     writer = frame.writeStream.format("penstock").options(format="json", rollBatches="1").trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(stage.checkpoint)).start(str(stage.root / "events"))
@@ -44,12 +44,12 @@ def told(stage: Stage) -> list[dict[str, Any]]:
 
 
 def last_commit(checkpoint: Path) -> Path:
-    """Return Spark's note that the last batch is done."""
+    """Return the file in which Spark notes that the last batch is done."""
     return max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
 
 
 def test_each_file_is_a_row_over_restarts_and_replays(spark: SparkSession, stage: Stage) -> None:
-    """Files of two runs, in batches of two; a batch of the reader is run again, and one of the writer: each file is told once."""
+    """Files of two runs, in batches of two; the reader repeats a batch, and so does the writer: each file has one event."""
     write(spark, stage, "a.txt", "one", "two", "three")
     read(spark, stage, maxFilesPerTrigger=2)
     assert len(told(stage)) == 3
@@ -67,7 +67,7 @@ def test_each_file_is_a_row_over_restarts_and_replays(spark: SparkSession, stage
 
 
 def test_a_query_that_is_told_of_what_it_writes(spark: SparkSession, stage: Stage) -> None:
-    """The failure of a loop that nobody saw: an output that gets the events of its own files. With the sink that is meant it goes on."""
+    """A loop that nobody noticed: an output received the events of its own files. Once the intended sink is named, the query goes on."""
     write(spark, stage, "a", "1")
     (sink,) = (path.name for path in (stage.dst / "_penstock").iterdir())
 
@@ -94,7 +94,7 @@ def test_a_query_that_is_told_of_what_it_writes(spark: SparkSession, stage: Stag
 
 
 def test_what_cannot_be_told_is_an_error_of_ours(spark: SparkSession, stage: Stage) -> None:
-    """Options and columns that it has not are refused by name; a ledger that is gone ends the query as EventsLost."""
+    """Unsupported options and columns are refused by name; if the ledger is gone, the query ends with EventsLost."""
     write(spark, stage, "a.txt", "one")
     reader = spark.readStream.format("penstock").option("emit", "Published")
     for name, value in (("splitSize", "1m"), ("startingFrom", "yesterday")):
@@ -116,7 +116,7 @@ def test_what_cannot_be_told_is_an_error_of_ours(spark: SparkSession, stage: Sta
 
 
 def test_a_function_is_told_over_its_own_failures(spark: SparkSession, stage: Stage) -> None:
-    """It fails in the commit of a batch: the query ends as CallbackFailed, the files are visible, and the next start tells them."""
+    """It fails in a batch's commit: the query ends with CallbackFailed, the files are visible, and the next start calls it again."""
     stage.put("a.txt", "one", "two")
     (stage.root / "fail").touch()
     frame = spark.readStream.format("penstock").load(str(stage.src))

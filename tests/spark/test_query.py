@@ -41,7 +41,7 @@ def read(spark: SparkSession, stage: Stage, **options: Any) -> DataFrame:
 
 
 def test_every_line_is_in_one_finished_file(spark: SparkSession, stage: Stage) -> None:
-    """The output of an AvailableNow run is there when it ends: each line once, in finished files alone."""
+    """When an AvailableNow run ends, its output is there: each line once, and only in finished files."""
     for i in range(5):
         stage.put(f"f{i}", *(f"{i} {j}" for j in range(100)))
     query = write(read(spark, stage, maxFilesPerTrigger=2), stage)
@@ -51,7 +51,7 @@ def test_every_line_is_in_one_finished_file(spark: SparkSession, stage: Stage) -
 
 
 def test_same_query_again_takes_only_what_is_new(spark: SparkSession, stage: Stage) -> None:
-    """Started again the query does nothing; with a new file it takes only that."""
+    """Started again, the query does nothing; with a new file, it takes only that file."""
     stage.put("a", "1", "2")
     write(read(spark, stage), stage)
     before = stage.files()
@@ -65,7 +65,7 @@ def test_same_query_again_takes_only_what_is_new(spark: SparkSession, stage: Sta
 
 @pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_deleted_commit_is_replayed_without_a_trace(spark: SparkSession, stage: Stage, times: int) -> None:
-    """checkpoint/commits/<last> deleted, new files landed, restarted, once and twice in a row: nothing lost or doubled."""
+    """checkpoint/commits/<last> is deleted, new files land, the query restarts, once and twice in a row: nothing is lost or doubled."""
     for i in range(4):
         stage.put(f"f{i}", f"line {i}")
     write(read(spark, stage, maxFilesPerTrigger=2), stage, rollBatches=1)
@@ -80,9 +80,9 @@ def test_deleted_commit_is_replayed_without_a_trace(spark: SparkSession, stage: 
 
 @pytest.mark.parametrize("crc", [True, False])
 def test_offset_that_changed_in_the_checkpoint_fails_the_batch(spark: SparkSession, stage: Stage, crc: bool) -> None:
-    """An altered offset is refused by our checksum where Spark's is not looked at, or not there; mended, it goes on.
+    """Our checksum refuses an altered offset where Spark's is not checked, or missing; once it is fixed, the query goes on.
 
-    Here one digit of the plan ends it at the first line, so that the second would be lost.
+    Here one changed digit ends the plan at the first line, so the second line would be lost.
     """
     stage.put("a", "1", "2")
     write(read(spark, stage), stage)
@@ -105,7 +105,7 @@ def test_offset_that_changed_in_the_checkpoint_fails_the_batch(spark: SparkSessi
 
 
 def test_second_checkpoint_on_the_same_output(spark: SparkSession, stage: Stage) -> None:
-    """A new checkpoint on an old directory: its batches are neither skipped nor mixed up with the old ones."""
+    """A new checkpoint on an old directory: its batches are neither skipped nor confused with the old ones."""
     stage.put("a", *(f"a{i}" for i in range(200)))
     write(read(spark, stage), stage, checkpoint="one")
     shutil.rmtree(stage.src)
@@ -117,7 +117,7 @@ def test_second_checkpoint_on_the_same_output(spark: SparkSession, stage: Stage)
 
 
 def test_a_checkpoint_by_its_url_is_the_one_that_spark_writes(spark: SparkSession, stage: Stage) -> None:
-    """Spark takes `%20` behind `file:` as it stands: the query is not taken for another one whose checkpoint has a blank there."""
+    """Spark takes `%20` after `file:` literally: the query is not confused with one whose checkpoint has a blank there."""
     stage.put("a", "1")
     names = ("of a", "of%20a")
     for name in names:
@@ -129,7 +129,7 @@ def test_a_checkpoint_by_its_url_is_the_one_that_spark_writes(spark: SparkSessio
 
 
 def test_two_queries_into_one_directory_at_the_same_time(spark: SparkSession, stage: Stage) -> None:
-    """Two queries that write one directory side by side: each line of either is there once, in a file of its own sink."""
+    """Two queries write to one directory at the same time: each line of both is there once, in a file of that query's sink."""
     queries = []
     for name in ("one", "two"):
         (stage.src / name).mkdir()
@@ -169,7 +169,7 @@ def test_foreign_source_into_parquet_by_bucket(spark: SparkSession, stage: Stage
 
 
 def test_several_sources_of_one_query(spark: SparkSession, stage: Stage) -> None:
-    """SPK-10: sources that end after one batch, after three and before the first: run again and again, all is published."""
+    """SPK-10: sources that end after one batch, after three and before the first: over repeated runs all rows are published."""
     frames = []
     for name in ("one", "three", "none"):
         (stage.src / name).mkdir()
@@ -188,7 +188,7 @@ def test_several_sources_of_one_query(spark: SparkSession, stage: Stage) -> None
 
 
 def test_files_as_rows(spark: SparkSession, stage: Stage) -> None:
-    """emit=files gives path, time and size of each file instead of its contents."""
+    """emit=files gives the path, time and size of each file instead of its contents."""
     stage.put("a", "12345")
     stage.put("b")
     frame = read(spark, stage, emit="files").selectExpr("concat_ws(' ', path, size) as value")
@@ -197,7 +197,7 @@ def test_files_as_rows(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_metadata_column(spark: SparkSession, stage: Stage) -> None:
-    """MetadataColumn adds where each record came from, with its byte offset; under any name."""
+    """MetadataColumn adds the origin of each record with its byte offset, under any column name."""
     stage.put("a", "one", "two")
     frame = read(spark, stage, metadataColumn="me`ta").withColumnRenamed("me`ta", "_meta")
     write(frame.selectExpr("concat_ws(' ', value, _meta.path, _meta.size, _meta.offset) as value"), stage)
@@ -205,7 +205,7 @@ def test_metadata_column(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_processing_time_rolls_by_batches_while_it_runs(spark: SparkSession, stage: Stage) -> None:
-    """A running query publishes finished parts as it goes, and takes files as they come."""
+    """A running query publishes finished parts as it goes, and takes new files as they come."""
     stage.put("a", "1")
     writer = read(spark, stage).writeStream.format("penstock").option("rollBatches", 1)
     writer = writer.option("checkpointLocation", str(stage.checkpoint)).trigger(processingTime="200 milliseconds")
@@ -272,7 +272,7 @@ def test_bad_sink_options_are_refused(spark: SparkSession, stage: Stage, options
 
 
 def test_rows_name_their_files(spark: SparkSession, stage: Stage) -> None:
-    """I6: A, B, A over batches and a restart: each growing file has the rows that name it, and the column is left out."""
+    """I6: A, B, A over batches and a restart: each growing file has the rows that name it, without the column that names it."""
     options = {"growing": "true", "fileName": "{name}.log", "dropBucketColumns": "true"}
     for turn in range(2):
         for number in range(3):
@@ -291,7 +291,7 @@ def test_rows_name_their_files(spark: SparkSession, stage: Stage) -> None:
 
 
 def test_what_is_no_stream_that_appends_is_refused(spark: SparkSession, stage: Stage) -> None:
-    """Complete mode, in which every batch writes all rows again, batch reads of input, and batches that replace: each told."""
+    """Complete mode, which writes all rows in every batch, batch reads of input, and batches that replace are each refused."""
     stage.put("a", "1")
     counts = read(spark, stage).groupBy("value").count().selectExpr("value")
     writer = counts.writeStream.format("penstock").option("checkpointLocation", str(stage.checkpoint))
@@ -305,7 +305,7 @@ def test_what_is_no_stream_that_appends_is_refused(spark: SparkSession, stage: S
 
 
 def test_missing_directory_is_refused(spark: SparkSession, stage: Stage) -> None:
-    """A path that is missing is named when the query starts."""
+    """The error names a missing path when the query starts."""
     stage.src.rmdir()
     with pytest.raises(PySparkException, match="does not exist"):
         write(read(spark, stage), stage)
@@ -313,7 +313,7 @@ def test_missing_directory_is_refused(spark: SparkSession, stage: Stage) -> None
 
 @pytest.mark.parametrize("change", ["delete", "append", "replace"])
 def test_planned_file_that_changed_fails_the_batch(spark: SparkSession, stage: Stage, change: str) -> None:
-    """HZ-14..17: a planned file that vanished, grew or was replaced fails the batch by name; mended, the query goes on."""
+    """HZ-14..17: a planned file that vanished, grew or was replaced fails the batch by name; once it is fixed, the query goes on."""
     stage.put("a", "1")
     stage.put("b", "2")
     write(read(spark, stage), stage)
@@ -342,7 +342,7 @@ def test_planned_file_that_changed_fails_the_batch(spark: SparkSession, stage: S
     command = re.search(r"`(touch -d \S+)`", str(raised.value))
     assert command is not None
     file.unlink(missing_ok=True)
-    file.write_bytes(kept.read_bytes())  # as from a backup that kept no time: another inode
+    file.write_bytes(kept.read_bytes())  # like a restore from a backup without times: another inode
     subprocess.run([*command[1].split(), str(file)], check=True)
     assert file.stat().st_mtime_ns == planned
     write(read(spark, stage), stage)
@@ -360,7 +360,7 @@ def test_planned_file_that_changed_fails_the_batch(spark: SparkSession, stage: S
 @pytest.mark.usefixtures("nobody_is_ending")
 @follows("PST-201")
 def test_advice_of_a_bad_input_is_followed(spark: SparkSession, stage: Stage, change: str) -> None:
-    """PST-201, PST-202, PST-203: a batch that met a bad input goes on as its message says, each record once."""
+    """PST-201, PST-202, PST-203: after the advice of the message is followed, the batch with the bad input goes on, each record once."""
     stage.put("a.json", '{"id": 1}')
     options: dict[str, Any] = {"format": "json", "maxFilesPerTrigger": 2}
 
@@ -405,7 +405,7 @@ def test_advice_of_a_bad_input_is_followed(spark: SparkSession, stage: Stage, ch
 @pytest.mark.usefixtures("nobody_is_ending")
 @follows("PST-203")
 def test_file_that_was_cut_goes_on(spark: SparkSession, stage: Stage, change: str) -> None:
-    """PST-203 of a file that was cut: mended behind the cut it goes on from there; another file is read whole, by the user's word."""
+    """PST-203 for a file that was cut: fixed after the cut, it goes on from there; another file is read whole if the user says so."""
     lines = [f'{{"id": {number}}}' for number in range(1000, 1300)]
     stage.put("big.json", *lines[:-1], "{")
     options: dict[str, Any] = {"format": "json", "maxBytesPerTrigger": 1500}
@@ -433,7 +433,7 @@ def test_file_that_was_cut_goes_on(spark: SparkSession, stage: Stage, change: st
 
 
 def test_columns_of_directories_are_those_of_spark(spark: SparkSession, stage: Stage) -> None:
-    """What Spark's writer puts into the names of directories is read as Spark reads it: nulls, escapes, numbers, dates."""
+    """The directory names of Spark's writer are read as Spark reads them: nulls, escapes, numbers, dates."""
     texts = [
         "de",
         "a b",
@@ -468,10 +468,10 @@ def test_columns_of_directories_are_those_of_spark(spark: SparkSession, stage: S
 @pytest.mark.parametrize("below", ["", "by/day"])
 @pytest.mark.usefixtures("nobody_is_ending")
 def test_a_query_that_reads_what_it_writes(spark: SparkSession, stage: Stage, below: str) -> None:
-    """An output where the source looks: the batch that would read the query's own file is refused, where rows went round for ever.
+    """The source looks into the output: the batch that would read the query's own file is refused; earlier, rows went round forever.
 
-    With the source told to leave such files out the query goes on; so does one beside it, from the beginning. What others put
-    into the output is input.
+    Once the source is told to skip such files, the query goes on; a query next to it may do so from the start. Files that others put
+    into the output are input.
     """
     stage.put("a.txt", "a")
     dst, kept = stage.dst, stage.src / below
@@ -500,7 +500,7 @@ def test_a_query_that_reads_what_it_writes(spark: SparkSession, stage: Stage, be
 def test_a_query_of_several_paths_that_reads_what_it_writes(
     spark: SparkSession, stage: Stage, more: dict[str, str]
 ) -> None:
-    """The failure of a loop that nobody saw: of several paths, one of which is the output, also with a plan beside the offset."""
+    """A loop that nobody noticed: one of several source paths is the output, also if the plan is stored next to the offset."""
     for number in range(400 if more else 1):
         stage.put(f"{number}-{'x' * 150}.txt", str(number))
     stage.dst.mkdir()

@@ -1,4 +1,4 @@
-"""What is registered by hand is what Spark finds by itself."""
+"""The formats that are registered by hand are those that Spark finds by itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 
 
 def test_every_format_that_spark_finds_is_registered_by_hand_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A format with a package of its own and no line in `register_formats` is missing where the package is not on Spark's path."""
+    """A format with a separate package but no line in `register_formats` would be missing where the package is not on Spark's path."""
     by_hand: list[Any] = []
     beside: list[str] = []
     monkeypatch.setattr(register, "side_by_side", lambda _, *names: beside.extend(names))

@@ -1,4 +1,4 @@
-"""Streams of a function that can be read only once, on a real Spark: each item once, acknowledged when it is committed."""
+"""Streams of a function whose data can be read only once, on a real Spark: each item once, acknowledged after its commit."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def arrived(stage: Stage) -> list[int]:
 
 
 def run(spark: SparkSession, stage: Stage, upto: int, store: str = "") -> None:
-    """Run a query over the numbers below `upto`, two a batch; its reads and acknowledgements are noted in files."""
+    """Run a query over the numbers below `upto`, two a batch; files record its reads and acknowledgements."""
     root, out = str(stage.root), str(stage.dst)
 
     def read(last: pa.Table | None) -> list[dict[str, Any]] | None:
@@ -83,35 +83,35 @@ def run(spark: SparkSession, stage: Stage, upto: int, store: str = "") -> None:
 
 
 def goes_on(spark: SparkSession, stage: Stage, store: str = "") -> None:
-    """Run a query, lose its last commit, and run it again, with more to read."""
+    """Run a query, delete its last commit, and run it again with more to read."""
     run(spark, stage, 5, store)
     told = (stage.root / "acknowledged").read_text().splitlines()
     assert told == ["[0, 1] 2", "[2, 3] 4", "[4] 5"]
     (stage.checkpoint / "commits" / "2").unlink()
     run(spark, stage, 7, store)
     told = (stage.root / "acknowledged").read_text().splitlines()
-    assert told[3:] == ["[4] 5", "[5, 6] 7"]  # the last one again: it is not known whether upstream was told
+    assert told[3:] == ["[4] 5", "[5, 6] 7"]  # the last one again: nobody knows whether upstream had received it
     assert arrived(stage) == list(range(7))
 
 
 def test_each_read_is_a_batch_and_acknowledged_when_it_is_done(spark: SparkSession, stage: Stage) -> None:
-    """Every batch is acknowledged, the last one too, when its rows are visible; a restart goes on, and a replay adds nothing."""
+    """Every batch, the last one too, is acknowledged once its rows are visible; a restart goes on, and a replay adds nothing."""
     goes_on(spark, stage)
 
 
 @pytest.mark.soak  # as above, on HDFS
 def test_a_store_on_hdfs(spark: SparkSession, stage: Stage, hdfs: MiniHdfs) -> None:
-    """The same with the store on HDFS: tasks read what the driver has open there, and a restart takes it over."""
+    """The same with the store on HDFS: tasks read the file that the driver has open there, and a restart takes it over."""
     goes_on(spark, stage, f"{hdfs.url}/{unique.token()}")
 
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("programs")
 @pytest.mark.timeout(300)
-@pytest.mark.soak  # `examples/replay_feed.py` is killed in every run
+@pytest.mark.soak  # every run kills `examples/replay_feed.py`
 @pytest.mark.parametrize("points", [STEPS], ids=len)
 def test_killed_at_each_step_and_started_again(stage: Stage, python: Interpreter, points: tuple[str, ...]) -> None:
-    """SIGKILL behind the read, behind the save, behind the acknowledgement: each item is there once, and none is given out twice."""
+    """SIGKILL after the read, the save and the acknowledgement: each item is there once; only a read that was not saved is repeated."""
     for point in points:
         killed = run_python(QUEUE, str(stage.root), "30", failpoints=point)
         assert "DONE" not in killed.stdout, f"{point} was never reached"
@@ -122,7 +122,7 @@ def test_killed_at_each_step_and_started_again(stage: Stage, python: Interpreter
     assert arrived(stage) == list(range(30))
     assert (stage.root / "acknowledged").read_text() == "30"
     reads = (stage.root / "reads").read_text().split("read ")[1:]
-    assert len(reads) == len(set(reads)) + 1  # what was read and not saved is read again; nothing else is
+    assert len(reads) == len(set(reads)) + 1  # items that were read but not saved are read again; nothing else is
 
 
 class Calls:
@@ -153,19 +153,19 @@ TAKEN: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_what_read_may_return(tmp_path: Path, name: str) -> None:
-    """Rows as Python has them, and as Arrow has them, with the types of the schema; then nothing, in each of its forms."""
+    """Rows as Python objects or as Arrow, with the schema's types; then no rows, in each of the forms for that."""
     made = TAKEN[name]()
     nothing = [None, [], pa.table({"n": pa.array([], pa.int32()), "t": pa.array([], pa.string())})]
     calls = Calls(tmp_path, lambda last: made if last is None else nothing.pop())
     assert calls.batch() == (ROWS[:1] if name == "one" else ROWS)
     assert [calls.batch() for _ in range(3)] == [None, None, None]
-    with pytest.raises(IndexError):  # what the function raises
+    with pytest.raises(IndexError):  # the function raises it
         calls.batch()
     calls.reader.stop()
 
 
 async def waits(*_: Any) -> list[Any]:
-    """Be a coroutine function, which nobody awaits."""
+    """Be a coroutine function, which the source must not call without awaiting."""
     return []
 
 
@@ -189,7 +189,7 @@ WRONG: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_read_may_not_return(tmp_path: Path, name: str) -> None:
-    """What does not fit the schema is refused before it is saved, and the next call is as the first."""
+    """Rows that do not fit the schema are refused before they are saved, and the next call starts from the same state."""
     calls = Calls(tmp_path, lambda last: WRONG[name])
     with pytest.raises(OptionError):
         calls.batch()
@@ -200,7 +200,7 @@ def test_what_read_may_not_return(tmp_path: Path, name: str) -> None:
 
 
 def test_a_column_that_the_schema_has_not_is_named(tmp_path: Path) -> None:
-    """At any depth: what would be dropped is named, with what to do; nothing is saved, and without it the next read is."""
+    """A column that would be dropped is named, at any depth, with advice; nothing is saved, and without the column the next read works."""
     kind = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.struct([("c", pa.int64())])))])
     wider = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.struct([("c", pa.int64()), ("d", pa.int64())])))])
     value = {"a": 1, "b": [{"c": 2, "d": 3}]}
@@ -212,9 +212,7 @@ def test_a_column_that_the_schema_has_not_is_named(tmp_path: Path) -> None:
     reader = ReplayableStreamReader(
         str(tmp_path / "store"), functions.packed((lambda last: given.pop(), None)), to_spark(pa.schema([("s", kind)]))
     )
-    reader._stream()._read = lambda last: reader._packed(
-        given.pop()
-    )  # the functions that travelled have a list of their own
+    reader._stream()._read = lambda last: reader._packed(given.pop())  # the pickled functions have a separate list
     for made, names in cases:
         given.append(made)
         with pytest.raises(OptionError, match=f"read returned .*{names}.*name them in schema, or drop them"):
@@ -226,7 +224,7 @@ def test_a_column_that_the_schema_has_not_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["read", "acknowledge"])
 def test_what_has_to_be_awaited_is_refused_where_it_is_called(tmp_path: Path, where: str) -> None:
-    """A function that returns a coroutine has done nothing: it is an error, and upstream is not taken for told."""
+    """A function that returns a coroutine has done nothing: it is an error, and the batch does not count as acknowledged."""
     asked: dict[str, Any] = {"read": lambda last: ROWS, "acknowledge": lambda table: None}
     asked[where] = lambda table: waits()
     made = ReplayableStreamReader(
@@ -245,7 +243,7 @@ def test_what_has_to_be_awaited_is_refused_where_it_is_called(tmp_path: Path, wh
 
 
 def test_a_store_and_a_checkpoint_of_different_times(tmp_path: Path) -> None:
-    """Failure 7: a checkpoint that was lost or put back, or a store that was, is refused, and nothing is read."""
+    """Failure 7: a checkpoint or a store that was lost or restored from a backup is refused, and nothing is read."""
     calls = Calls(tmp_path, lambda last: ROWS)
     for _ in range(3):
         assert calls.batch() == ROWS
@@ -266,7 +264,7 @@ def test_a_store_and_a_checkpoint_of_different_times(tmp_path: Path) -> None:
 
 
 def test_what_replayable_refuses(spark: SparkSession, tmp_path: Path) -> None:
-    """A store where there can be none, and a schema that is none, are refused before a query starts."""
+    """A store in an impossible place, and an invalid schema, are refused before a query starts."""
     for store, schema in (("ftp://host/store", SCHEMA), ("", SCHEMA), (str(tmp_path), "n nothing")):
         with pytest.raises(OptionError):
             penstock.replayable(lambda last: None, store, schema=schema, spark=spark)

@@ -1,4 +1,4 @@
-"""An ingest from and to a store of objects, with its checkpoint on a disk: killed once, and read by strangers."""
+"""An ingest from and to an object store, with its checkpoint on a disk: it is killed once, and independent readers read the output."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ FILES, ROWS = 6, 700
 
 @pytest.mark.timeout(300)
 def test_an_ingest_from_and_to_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Spark that is killed behind the put of a record, and started again, has each row once for any reader.
+    """Spark is killed after the put of a record and started again: any reader then sees each row once.
 
-    No state, no offset and no output of it holds a key of the store.
+    No state, offset or output contains a key of the store.
     """
     (tmp_path / "store").mkdir()
     with running("moto", tmp_path / "store") as store:
@@ -72,7 +72,7 @@ def expected() -> Counter[tuple[int, str]]:
 
 
 def rows_of(endpoint: str) -> Counter[tuple[int, str]]:
-    """Return the rows of the output, as Arrow's own client of S3 reads them."""
+    """Return the rows of the output, as Arrow's own S3 client reads them."""
     system = S3FileSystem(access_key=KEY, secret_key=SECRET, endpoint_override=endpoint, region="us-east-1")
     table = ds.dataset("bucket/out", filesystem=system, format="parquet", partitioning="hive").to_table()
     return Counter(zip(table["n"].to_pylist(), table["k"].to_pylist(), strict=True))

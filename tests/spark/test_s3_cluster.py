@@ -1,4 +1,4 @@
-"""A cluster of Spark's whose workers write to one store of objects: a worker and a driver are killed."""
+"""A Spark cluster whose workers write to one object store: a worker and a driver are killed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ DRIVER_SECONDS = 400
 
 @pytest.fixture(params=["versitygw", "minio", "moto"])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreServer]:
-    """Return each store that is found here, as this process and all that it starts find it."""
+    """Yield each object store that is available here, for this process and all processes that it starts."""
     directory = tmp_path / "store"
     directory.mkdir()
     try:
@@ -72,7 +72,7 @@ def filled(store: StoreServer) -> Counter[str]:
 
 
 def visible(store: StoreServer) -> Counter[str]:
-    """Return how often each line is in a finished object, as boto3 reads them."""
+    """Return how often each line is in a finished object, read by boto3."""
     lines: Counter[str] = Counter()
     with closing(store.client()) as client:
         pages = client.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix="out/", Delimiter="/")
@@ -89,7 +89,7 @@ def committed(checkpoint: Path) -> int:
 
 
 def test_a_worker_and_a_driver_are_killed(store: StoreServer, tmp_path: Path) -> None:
-    """One of two hosts dies with its executor, then the driver: who goes on has every line of the store's input in its output, once."""
+    """One of two hosts dies with its executor, then the driver dies: the next driver has every input line in its output, once."""
     source, output = f"{store.make('bucket')}/in", "s3://bucket/out"
     expected, checkpoint = filled(store), tmp_path / "checkpoint"
     variables = {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": SPARK_HOME, "SPARK_SUBMIT_OPTS": java_options()}

@@ -29,7 +29,7 @@ def put(stage: Stage, name: str, *records: object) -> None:
 
 @follows("PST-105")
 def test_an_inferred_schema_stays_and_grows_by_intent(spark: SparkSession, stage: Stage) -> None:
-    """`infer` reads by what the first start has noted; more columns go on, told; a column less does not, and the advice works."""
+    """`infer` reads by the first start's note; extra columns are reported and the run goes on; a missing column is an error with advice."""
 
     def ingest(schema: str) -> Ingested:
         source = {"format": "json", "schema": schema}
@@ -68,7 +68,7 @@ def test_an_inferred_schema_stays_and_grows_by_intent(spark: SparkSession, stage
 
 
 def test_a_query_reads_by_what_it_has_inferred(spark: SparkSession, stage: Stage) -> None:
-    """`schema=infer` as an option of a stream: noted in stateLocation, so that the next start reads by the same."""
+    """`schema=infer` as an option of a stream: the schema is noted in stateLocation, and the next start reads by it."""
 
     def rows() -> int:
         reader = spark.readStream.format("penstock").option("format", "json").option("schema", "infer")
@@ -84,9 +84,9 @@ def test_a_query_reads_by_what_it_has_inferred(spark: SparkSession, stage: Stage
     assert rows() == 2
 
 
-@pytest.mark.usefixtures("spark")  # the command takes the session that is there
+@pytest.mark.usefixtures("spark")  # the command uses the existing session
 def test_the_command_infers(stage: Stage) -> None:
-    """`--schema infer` on the command line says in its summary what it has inferred; CSV by its header."""
+    """`--schema infer` on the command line: the summary shows the inferred schema; the columns of CSV come from its header."""
     stage.put("a.csv", "id,day,price", "1,2026-01-31,2.5", "2,2026-02-01,")
     options = ("--format", "csv", "--schema", "infer", "--source-option", "header=true", "--to", "parquet")
     said = CliRunner().invoke(app, ["ingest", str(stage.src), str(stage.dst), *options])
@@ -99,7 +99,7 @@ def test_the_command_infers(stage: Stage) -> None:
 
 
 def test_a_day_of_drifting_events_goes_through(spark: SparkSession, stage: Stage) -> None:
-    """No record stops the run, nothing is lost without a line about it, and `verify` proves that all that came in is in the output."""
+    """No record stops the run, every lost value has a line about it, and `verify` proves that all input is in the output."""
     events = write_day(stage.src, an_hour=20)
     source = {
         "format": "json",

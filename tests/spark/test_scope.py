@@ -1,4 +1,4 @@
-"""An ingest is a scope: however its call is left, nothing of it goes on, and what interrupts it passes."""
+"""An ingest is a scope: however its call ends, nothing of it keeps running, and an interrupt passes through."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ONE_BY_ONE = {"maxFilesPerTrigger": 1}
 
 
 def slowly(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A transform that leaves time to interrupt."""
+    """A transform slow enough to be interrupted."""
     import time  # noqa: PLC0415 - it travels by value
 
     time.sleep(0.2)
@@ -47,7 +47,7 @@ def fill(stage: Stage) -> None:
 
 
 def left_over(spark: SparkSession, stage: Stage) -> list[str]:
-    """Return what goes on of an ingest into the stage: queries, threads, keepers, and what is noted for those."""
+    """Return what still runs of an ingest into the stage: queries, threads, keepers, and the keepers' notes."""
     threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock-ingest")]
     facts = []
     for fact in HostFact.all():
@@ -59,7 +59,7 @@ def left_over(spark: SparkSession, stage: Stage) -> list[str]:
 
 
 class Reports:
-    """A callback that remembers what it is told, and does something once the first batch is committed."""
+    """A callback that remembers its reports, and does something once the first batch is committed."""
 
     def __init__(self, action: Any) -> None:
         self.heard: list[Ingested] = []
@@ -73,7 +73,7 @@ class Reports:
 
 
 def check_stopped_part_of_the_way(stage: Stage, last: Ingested) -> None:
-    """Raise unless the report, the output, and what a stranger sees of it agree, and are not all of the input."""
+    """Raise unless the report, the output and an independent reader agree, and part of the input is missing from all of them."""
     lines = stage.lines()
     assert (last.rows, last.open_rows, last.output_files) == (lines.total(), 0, len(stage.files()))
     assert 0 < last.input_files < FILES
@@ -81,9 +81,9 @@ def check_stopped_part_of_the_way(stage: Stage, last: Ingested) -> None:
     assert set(lines.values()) == {1}
 
 
-@pytest.mark.soak  # an interrupt ends it in the same way, below
+@pytest.mark.soak  # an interrupt, below, ends it in the same way
 def test_callback_that_raises_ends_the_ingest(spark: SparkSession, stage: Stage) -> None:
-    """Its own error comes out as it is; no query runs on; what was committed is visible."""
+    """The callback's own error comes out unchanged; no query keeps running; what was committed is visible."""
 
     def fail() -> None:
         raise ZeroDivisionError(here)
@@ -98,7 +98,7 @@ def test_callback_that_raises_ends_the_ingest(spark: SparkSession, stage: Stage)
 
 
 def test_interrupt_passes_and_is_reported(spark: SparkSession, stage: Stage) -> None:
-    """Ctrl-C is no success: it comes out, behind a last report in which all that is committed is published; the same call goes on."""
+    """Ctrl-C is not a success: it comes out after a last report, in which all committed data is published; the same call goes on."""
     fill(stage)
     reports = Reports(lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
@@ -110,7 +110,7 @@ def test_interrupt_passes_and_is_reported(spark: SparkSession, stage: Stage) -> 
 
 @pytest.mark.parametrize("delay", [0.05, pytest.param(1.0, marks=pytest.mark.soak)])
 def test_interrupt_at_any_moment_of_a_start(spark: SparkSession, stage: Stage, delay: float) -> None:
-    """A query that was being started is stopped, too, and the session works on: no answer of Spark's is left unread."""
+    """An interrupt also stops a query that is just starting, and the session keeps working: no answer of Spark's is left unread."""
     fill(stage)
     threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
@@ -122,7 +122,7 @@ def test_interrupt_at_any_moment_of_a_start(spark: SparkSession, stage: Stage, d
 
 
 def test_query_that_fails_leaves_nothing_open(spark: SparkSession, stage: Stage) -> None:
-    """Where a later batch cannot be read, what the earlier ones committed is visible, and nobody keeps the rest."""
+    """If a later batch cannot be read, what the earlier batches committed is visible, and no process keeps parts open."""
     stage.put("a", '{"id": 1}')
     stage.put("b", '{"id": x}')
     os.utime(stage.src / "a", (1e9, 1e9))
@@ -134,7 +134,7 @@ def test_query_that_fails_leaves_nothing_open(spark: SparkSession, stage: Stage)
 
 
 def test_ingests_in_threads(spark: SparkSession, stage: Stage) -> None:
-    """Any thread may ingest, and several at once: Spark finds formats by a thread's session, of which a new one has none."""
+    """Any thread may ingest, and several at once: Spark looks up formats in a thread's session, and a new thread has none."""
     fill(stage)
     with ThreadPoolExecutor() as pool:
         done = list(pool.map(lambda name: penstock.ingest(spark, stage.src, stage.root / name), "xy"))
@@ -142,7 +142,7 @@ def test_ingests_in_threads(spark: SparkSession, stage: Stage) -> None:
 
 
 class StartingJob:
-    """A job whose query takes its time to start, and then runs until it is stopped."""
+    """A job whose query is slow to start, and then runs until it is stopped."""
 
     def __init__(self) -> None:
         self.begun, self.go_on, self.stopped = threading.Event(), threading.Event(), threading.Event()
@@ -166,7 +166,7 @@ class StartingJob:
 
 
 def test_query_that_starts_behind_an_interrupt_is_stopped(spark: SparkSession) -> None:
-    """The failure of a query without a handle: the caller has gone, impatiently, before there is a query to stop."""
+    """A query without a handle: an impatient caller has gone before there is a query to stop."""
     job = StartingJob()
     run = SparkRun(spark, lambda: cast("Any", job), every=1.0)
     caller = threading.Thread(target=lambda: run.follow(None))
@@ -180,7 +180,7 @@ def test_query_that_starts_behind_an_interrupt_is_stopped(spark: SparkSession) -
 
 
 def test_error_of_a_call_is_raised_where_it_was_made(tmp_path: Path, spark: SparkSession) -> None:
-    """What is wrong with the call comes out as it did, though a thread of the ingest has found it."""
+    """The caller sees the error of a bad call unchanged, although another thread of the ingest found it."""
     with pytest.raises(penstock.PenstockError, match="SRC=.* does not exist"):
         penstock.ingest(spark, tmp_path / "nowhere", tmp_path / "out")
     (tmp_path / "in").mkdir()

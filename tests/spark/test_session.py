@@ -1,4 +1,4 @@
-"""Sessions of `local_session` in processes of their own: what they leave behind, and odd machines on which they start all the same."""
+"""`local_session` in separate processes: what a session leaves behind, and odd machines on which it starts all the same."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ print(json.dumps(told))
 @pytest.mark.soak  # two sessions
 @pytest.mark.spark
 def test_session_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind `local_session` the environment is what it was, and a plain session of the same process is plain: its Python, its settings.
+    """After `local_session` the environment is as before, and a plain session of the same process has its own Python and settings.
 
-    With PYSPARK_PYTHON set to this Python, as every image does: workers are forked all the same.
+    PYSPARK_PYTHON is set to this Python, as in every image: workers are forked all the same.
     """
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     done = run_python(TWO_SESSIONS)
@@ -80,7 +80,7 @@ def test_session_leaves_nothing_to_the_next(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def odd_python(tmp_path: Path) -> Path:
-    """Return the Python of a virtual environment whose path has what a shell splits or expands, with all packages of this one."""
+    """Return the Python of a virtual environment with all packages of this one; a shell splits or expands parts of its path."""
     root = tmp_path / "a b [1]'s $HOME é"
     subprocess.run([os.path.realpath(sys.executable), "-m", "venv", "--without-pip", "--symlinks", root], check=True)
     (packages,) = root.glob("lib/python*/site-packages")
@@ -91,10 +91,10 @@ def odd_python(tmp_path: Path) -> Path:
     return root / "bin" / "python"
 
 
-@pytest.mark.soak  # a start without an archive of classes, and an environment of its own
+@pytest.mark.soak  # a start without an archive of classes, and a new virtual environment
 @pytest.mark.spark
 def test_odd_machine(odd_python: Path, stage: Stage) -> None:
-    """An environment in a path with blanks, no home to write to, no UTF-8, a Jupyter for driver, another SPARK_HOME: an ingest runs.
+    """A path with blanks, no writable home, no UTF-8, Jupyter as the driver's Python, another SPARK_HOME: an ingest runs.
 
     Each of these stopped every start: formats that were not found, a cache that could not be made, names that Java could not
     make, a JVM of another Spark.
@@ -149,7 +149,7 @@ os._exit(0)
 
 @pytest.mark.parametrize("debug", ["0", "1"])
 def test_a_jvm_that_is_lost_is_told_once(tmp_path: Path, debug: str) -> None:
-    """What py4j raises when the JVM has ended it does not log as well, with a stack; with PENSTOCK_DEBUG=1 it does."""
+    """When the JVM has ended, py4j's error is raised but not also logged with a stack trace; PENSTOCK_DEBUG=1 logs it."""
     environment = os.environ | {"PENSTOCK_DEBUG": debug}
     ended = subprocess.run(
         [sys.executable, "-c", LOST_JVM],

@@ -1,4 +1,4 @@
-"""SQL of an ingest beside Spark's own: the answers that are kept are those of the Spark that is installed, and an ingest gives them."""
+"""The SQL of an ingest compared with Spark's: the stored answers are those of the installed Spark, and an ingest gives them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAMES = "select X, St.v, `odd name`, i as `a b`, input.K from input"
 
 
 def test_kept_answers_are_those_of_this_spark(spark: SparkSession) -> None:
-    """Spark answers a share of what it is asked in the file as it did, by name, type and value; the rest is asked when the file is made."""
+    """For a quarter of the file's cases Spark still gives the stored name, type and value; all of them are asked when the file is made."""
     kept = sqlcases.answers()
     cases = [case for case, answer in kept.items() if sqlcases.ERROR not in answer["values"]][::4]
     session = spark.newSession()
@@ -31,7 +31,7 @@ def test_kept_answers_are_those_of_this_spark(spark: SparkSession) -> None:
 
 
 def test_ingest_by_sql(spark: SparkSession, stage: Stage) -> None:
-    """What an ingest writes by a select is what Spark's own SQL answers of the same files; the next run goes on, and verify repeats it."""
+    """An ingest by a select writes what Spark's own SQL answers for the same files; the next run goes on, and verify repeats it."""
     ddl = "id bigint, price double, name string"
     columns = "id, upper(name) as name, case when price > 1 then id div 3 else -1 end as third"
     sql = f"select {columns} from input where name like 'n%' and id % 2 = 0"

@@ -1,4 +1,4 @@
-"""A sink by hand, of less than a hundred lines, in a real query."""
+"""A hand-written sink of less than a hundred lines, in a real query."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def test_a_third_sink_is_exactly_once(spark: SparkSession, stage: Stage) -> None:
-    """Two batches reach the table; the second one, which Spark repeats because it lost its note, is not there twice."""
+    """Two batches reach the table; Spark repeats the second, because it lost its note, and no row is there twice."""
     spark.dataSource.register(ToyDataSource)
     path = str(stage.dst) + ".db"
     stage.put("a", "1", "2")

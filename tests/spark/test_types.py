@@ -1,4 +1,4 @@
-"""Every type of Spark that files can hold, through our Parquet and back: Spark reads the same types and values, and so do we."""
+"""Every type of Spark that files can hold, through our Parquet and back: Spark and our source read the same types and values."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ METADATA = {"comment": "what it \N{EURO SIGN} is", "n": [1, 2], "__CHAR_VARCHAR_
 
 @pytest.fixture(scope="module")
 def rows(spark: SparkSession) -> DataFrame:
-    """A row of values and one of nulls, with a column of each type; each has a comment and other metadata."""
+    """A row of values and a row of nulls, with a column of each type; each column has a comment and other metadata."""
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", "UTC")
     session.conf.set("spark.sql.timeType.enabled", "true")
@@ -99,7 +99,7 @@ def test_spark_reads_what_it_gave(rows: DataFrame, tmp_path: Path, options: dict
 
 
 def loose(kind: Any) -> Any:
-    """Return a type in which all may be null, as Spark takes what it reads from files."""
+    """Return the type with every part nullable, as Spark reads it from files."""
     if isinstance(kind, dict):
         return {
             key: True if key in {"nullable", "containsNull", "valueContainsNull"} else loose(value)
@@ -109,7 +109,7 @@ def loose(kind: Any) -> Any:
 
 
 def test_our_source_reads_what_spark_wrote(rows: DataFrame, tmp_path: Path) -> None:
-    """Spark's own Parquet, in which an interval is a number and a void a flag, is read as the types that the schema names."""
+    """Spark's own Parquet, which stores an interval as a number and a void as a flag, is read with the types that the schema names."""
     rows.coalesce(1).write.parquet(str(tmp_path / "spark"))
     [path] = (tmp_path / "spark").glob("*.parquet")
     schema = to_arrow(rows.schema.json())

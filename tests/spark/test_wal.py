@@ -26,7 +26,7 @@ Row = tuple[int, int, bytes]
 
 
 def run(spark: SparkSession, stage: Stage, log: Path | str, **options: Any) -> list[int]:
-    """Write all that is in the log to Parquet; return how many rows each batch had."""
+    """Write the whole log to Parquet; return how many rows each batch had."""
     frame = spark.readStream.format("penstock-wal").options(**options).load(str(log))
     writer = frame.writeStream.format("penstock").option("format", "parquet").option("rollBatches", "1")
     query = writer.trigger(availableNow=True).option("checkpointLocation", str(stage.checkpoint)).start(str(stage.dst))
@@ -40,7 +40,7 @@ def rows(stage: Stage) -> list[Row]:
 
 
 def append(log: Path, *records: bytes) -> list[Row]:
-    """Append records, each flushed, by a writer with short segments; return them with their positions."""
+    """Append records with a writer that has short segments, and flush each; return them with their positions."""
     found: list[Row] = []
     with Writer(str(log), segment_size=1000) as writer:
         for record in records:
@@ -50,7 +50,7 @@ def append(log: Path, *records: bytes) -> list[Row]:
 
 
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, stage: Stage) -> None:
-    """Batches by the limit, over rolls; started again it brings what is new; a replay brings nothing; what it has read may be purged."""
+    """Batches by the limit, over rolls; a restart brings what is new, a replay brings nothing; records that were read may be purged."""
     log = stage.root / "log"
     expected = append(log, *(b"%d" % n * 50 for n in range(60)))
     batches = run(spark, stage, log, maxBytesPerTrigger="2k", splitSize="500")
@@ -70,7 +70,7 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, stage: Stage) -> Non
 
 
 def test_a_stream_follows_a_live_writer(spark: SparkSession, stage: Stage) -> None:
-    """A query that runs takes what is appended meanwhile, over rolls and by another writer, each record once."""
+    """A running query takes the records that are appended meanwhile, over rolls and by another writer, each once."""
     log = stage.root / "log"
     log.mkdir()
     frame = spark.readStream.format("penstock-wal").load(str(log))
@@ -87,7 +87,7 @@ def test_a_stream_follows_a_live_writer(spark: SparkSession, stage: Stage) -> No
 
 
 def test_what_came_behind_latest_is_read_though_its_batch_failed(spark: SparkSession, stage: Stage) -> None:
-    """Failures 7 and 8 of `wal.runs`: a query of `latest` fails in the first batch with records, more come, and the next start has all."""
+    """Failures 7 and 8 of `wal.runs`: a query of `latest` fails in its first batch with records, more come, and the next start has all."""
     log = stage.root / "log"
     found: list[bytes] = []
     append(log, b"before")
@@ -119,7 +119,7 @@ def test_what_came_behind_latest_is_read_though_its_batch_failed(spark: SparkSes
 
 
 def test_a_log_as_a_batch(spark: SparkSession, tmp_path: Path) -> None:
-    """All that is in a log, or behind a position; nothing of an empty one; a path where there is none is refused."""
+    """The whole log, or the part after a position; no rows from an empty log; a path without a log is refused."""
     log = tmp_path / "log"
     log.mkdir()
     frame = spark.read.format("penstock-wal")
@@ -145,7 +145,7 @@ def test_a_log_as_a_batch(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_damage_ends_the_query(spark: SparkSession, stage: Stage) -> None:
-    """A byte that was changed before the end fails the batch that has it, with file and byte, and nothing of it is written."""
+    """A byte that was changed before the end fails the batch that reads it, with file and byte, and nothing of that batch is written."""
     log = stage.root / "log"
     append(log, *(b"%d" % n * 90 for n in range(20)))
     path = log / "000000000002.wal"
@@ -157,9 +157,9 @@ def test_damage_ends_the_query(spark: SparkSession, stage: Stage) -> None:
     assert stage.files() == []
 
 
-@pytest.mark.soak  # `tests/wal/test_log_hdfs.py` has such a log, and the test above a stream of one
+@pytest.mark.soak  # `tests/wal/test_log_hdfs.py` has a log on HDFS, and the test above streams a log
 def test_a_log_on_hdfs(spark: SparkSession, stage: Stage, hdfs: MiniHdfs) -> None:
-    """What is flushed to a log on HDFS comes once, in batches by the limit, beside its writer; a purge behind it is no gap."""
+    """Records flushed to a log on HDFS come once, in batches by the limit, while its writer runs; a purge of read records makes no gap."""
     log = f"{hdfs.url}/{unique.token()}"
     expected: list[Row] = []
     with Writer(log, whole=True) as writer:
@@ -194,7 +194,7 @@ for refused in (log.write.format("penstock-db").mode("append").save, spark.read.
 @pytest.mark.spark
 @pytest.mark.xdist_group("programs")
 def test_formats_register_themselves(stage: Stage, python: Interpreter) -> None:
-    """In a session that has registered nothing the formats are found because their packages are there."""
+    """A session that has registered nothing finds the formats, because their packages are installed."""
     append(stage.root / "log", b"a", b"b")
     done = python.run(FORMATS, str(stage.root / "log"))
     assert "ROWS 2" in done.stdout, done.stderr[-3000:]

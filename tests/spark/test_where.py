@@ -1,4 +1,4 @@
-"""Several paths, patterns of times and documents, on a real Spark: an ingest of them, and a plain query; Spark's own scenarios."""
+"""Several paths, patterns of times, and whole documents on a real Spark, in an ingest and a plain query; with Spark's own scenarios."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def put(file: Path, text: str, seconds: float = 1_769_860_800) -> None:
 
 
 def test_an_ingest_of_several_paths_is_proved(spark: SparkSession, tmp_path: Path) -> None:
-    """SPK-14 and globs: an ingest of a glob and a path, twice; what came to match between is read, and `verify` proves both."""
+    """SPK-14 and globs: an ingest of a glob and a path, twice; files that came to match in between are read, and `verify` proves both."""
     put(tmp_path / "in-1" / "dt=2026-01-01" / "a.csv", "1,31.01.2026\n")
     put(tmp_path / "old" / "b.csv", "2,01.02.2026\n")
     put(tmp_path / "not-in" / "c.csv", "3,none\n")
@@ -45,7 +45,7 @@ def test_an_ingest_of_several_paths_is_proved(spark: SparkSession, tmp_path: Pat
 
 
 def test_a_query_of_documents_below_a_glob(spark: SparkSession, tmp_path: Path) -> None:
-    """A plain query: arrays of JSON with times by a pattern, of files after a time; `latestFirst` is refused with what is here."""
+    """A plain query: arrays of JSON with times by a pattern, of files after a time; `latestFirst` is refused, with the alternative."""
     rows = [{"id": number, "at": f"31/Jan/2026:12:00:0{number} +0100"} for number in range(3)]
     put(tmp_path / "a-1" / "f.json", json.dumps(rows, indent=1))
     put(tmp_path / "a-1" / "older.json", "[{]", 1_000)

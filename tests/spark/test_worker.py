@@ -1,4 +1,4 @@
-"""What a Python worker of Spark keeps when its task has ended; without Spark."""
+"""How much memory a Python worker of Spark keeps after its task has ended; without Spark."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from tests.support.blocks import new_pages
 worker.settle_writer()
 print(new_pages())
 """
-KEPT_MAX = 50  # megabytes; what tasks as these take, and nobody gives back, is 80
+KEPT_MAX = 50  # megabytes; tasks like these keep 80 if nothing is given back
 
 
 def resident() -> int:
-    """Return the bytes that this process has."""
+    """Return how many bytes of memory this process uses."""
     return int(psutil.Process().memory_info().rss)
 
 
 def settled() -> int:
-    """Return the bytes that it has when it keeps nothing of earlier tests."""
+    """Return how many bytes this process uses once the memory of earlier tests is given back."""
     worker.KeptMemory(worked_seconds=0).give_back()
     return resident()
 
 
 def grown(before: int) -> int:
-    """Return the megabytes that it has more."""
+    """Return by how many megabytes the process has grown."""
     return (resident() - before) // MB
 
 
@@ -64,7 +64,7 @@ def texts() -> list[str]:
 
 
 def batches() -> Iterator[pa.RecordBatch]:
-    """Yield rows of 90 MB that are all in memory at once, as those of several parts may be."""
+    """Yield rows of 90 MB that are all in memory at once, as the rows of several parts may be."""
     values, ids = texts(), range(ROWS)
     yield from [
         pa.record_batch({"id": pa.array(ids, pa.int64()), "text": pa.array(values)}) for _ in range(BATCHES * 3)
@@ -72,7 +72,7 @@ def batches() -> Iterator[pa.RecordBatch]:
 
 
 def whole(path: Path) -> SplitsPartition:
-    """Return a task that reads all of a file."""
+    """Return a task that reads a whole file."""
     entry = LocalStorage().stat(str(path))
     file = FileVersion(path.name, entry.size, entry.modified_ns, entry.identity)
     return SplitsPartition((Split(file, 0, entry.size),), "UTC")
@@ -80,12 +80,12 @@ def whole(path: Path) -> SplitsPartition:
 
 @pytest.fixture(autouse=True)
 def _worked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have each task count as one that has worked for long."""
+    """Make each task count as one that has worked for long."""
     monkeypatch.setattr(worker, "KEPT", worker.KeptMemory(worked_seconds=0))
 
 
 def test_a_writer_that_waits_holds_what_its_task_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A task that wrote Parquet gives back the memory of its pages: Spark keeps its process, and next time asks another one."""
+    """A task that wrote Parquet gives back the memory of its pages, since Spark keeps its process but may use another one next time."""
     monkeypatch.setattr("penstock.session.task.task_batch", lambda: Task("q", 0, 0))
     monkeypatch.setattr("penstock.sink.keeper._start", lambda _: 0)
     checkpoint = tmp_path / "checkpoint"
@@ -119,7 +119,7 @@ def test_a_reader_that_waits_holds_what_its_task_took(tmp_path: Path) -> None:
 
 @only_where_it_can_be_said
 def test_blocks_take_the_memory_of_those_before() -> None:
-    """What writes puts its next blocks where the last ones were, and not into memory that the machine has to clear page by page."""
+    """A writer puts its next blocks where the last ones were, and not into new memory that the machine has to clear page by page."""
     program = [sys.executable, "-c", BEGUN, *sys.path]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     assert int(done.stdout) < FEW_PAGES

@@ -1,4 +1,4 @@
-"""The one writer of Spark's, made as Spark makes it: how often its processes ask the storage, and what travels between them."""
+"""Spark's single writer object, made as Spark makes it: how often its processes ask the storage, and what they send to each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STRUCT = StructType([StructField("value", StringType())])
 
 
 class Process:
-    """The processes of a query's driver and its tasks, as Spark makes the objects in them; the storage counts."""
+    """The processes of a query's driver and tasks, with objects made as Spark makes them; the storage counts its calls."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, **options: str) -> None:
         self.number = -1
@@ -42,12 +42,12 @@ class Process:
         return self.storage, location
 
     def writer(self) -> StreamWriter:
-        """Return what Spark makes of the data source in a new process."""
+        """Return the writer that Spark makes from the data source in a new process."""
         source = DatabaseDataSource(self.options) if "url" in self.options else PenstockDataSource(self.options)
         return source.streamWriter(STRUCT, overwrite=False)
 
     def batch(self, *rows: str) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
-        """Run the next batch; return what its beginning and its commit asked of the storage."""
+        """Run the next batch; return the storage calls of its beginning and of its commit."""
         self.number += 1
         (self.checkpoint / "offsets" / str(self.number)).write_text(f"v1\n{{}}\n{json.dumps({'offset': self.number})}")
         self.storage.asked.clear()
@@ -76,7 +76,7 @@ BATCHES = (("a",), ("b", "c"), ("d", "e", "f", "g"), ())
 
 @pytest.mark.parametrize("to", [files, table])
 def test_a_batch_reads_the_checkpoint_once(to: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it says is read when the batch begins, each file once, and travels with the batch; a commit reads none of it."""
+    """A batch reads each file of the checkpoint once, when it begins, and carries the contents; a commit reads none."""
     process = to(tmp_path, monkeypatch)
     for rows in BATCHES:
         begun, committed = process.batch(*rows)
@@ -86,7 +86,7 @@ def test_a_batch_reads_the_checkpoint_once(to: Any, tmp_path: Path, monkeypatch:
 
 
 def test_a_batch_lists_the_ledger_once_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once when it begins, once before the decision, once behind the put; and the last record is read in the first two."""
+    """The ledger is listed when a batch begins, before the decision, and after the put; the first two steps also read the last record."""
     process = files(tmp_path, monkeypatch)
     for number, rows in enumerate(BATCHES):
         begun, committed = process.batch(*rows)
@@ -97,7 +97,7 @@ def test_a_batch_lists_the_ledger_once_a_step(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_batch_lists_staged_rows_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When a batch of a table is applied, what was staged for it is listed once, to be swept; a beginning lists none of it."""
+    """Applying a batch of a table lists its staged files once, to sweep them; beginning one does not list them."""
     process = table(tmp_path, monkeypatch)
     for rows in BATCHES:
         begun, committed = process.batch(*rows)
@@ -107,7 +107,7 @@ def test_a_batch_lists_staged_rows_once(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("to", [files, table])
 def test_a_writer_that_is_not_pickled_begins_nothing(to: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark makes one in the process that commits: it must not take the sink over. Of one that is pickled twice the batch begins once."""
+    """Spark makes one in the committing process, which must not take the sink over. If a writer is pickled twice, the batch begins once."""
     process = to(tmp_path, monkeypatch)
     process.storage.asked.clear()
     process.writer()

@@ -1,4 +1,4 @@
-"""Times that say no zone: those of the session, of the option, or of the plan; on a real Spark, against its own readers."""
+"""Times without a zone are in the zone of the session, the option or the plan; on a real Spark, compared with its own readers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ SCHEMA = "i bigint, t timestamp, n timestamp_ntz, d date"
 TIMES = [
     "2026-07-01T12:00:00",
     "2026-01-01 12:00:00.25",
-    "2026-03-29T02:30:00",  # is not shown in Berlin
-    "2026-10-25T02:30:00",  # is shown there twice
+    "2026-03-29T02:30:00",  # does not exist in Berlin
+    "2026-10-25T02:30:00",  # exists twice there
     "2026-07-01",
     "1890-01-01T00:00:00",
     "2026-07-01T12:00:00Z",
@@ -34,7 +34,7 @@ TIMES = [
 
 
 def lines(form: str) -> str:
-    """Return a record a time."""
+    """Return a record for each time."""
     records = [(number, time, time.removesuffix("Z").removesuffix("+05:00")) for number, time in enumerate(TIMES)]
     if form == "csv":
         return "".join(f"{number},{time},{local},{local}\n" for number, time, local in records)
@@ -49,21 +49,21 @@ def put(stage: Stage, form: str) -> None:
 
 
 def in_zone(spark: SparkSession, name: str) -> SparkSession:
-    """Return a session of the same application that is in a zone."""
+    """Return a session of the same application in another zone."""
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", name)
     return session
 
 
 def shown(rows: Any) -> list[tuple[Any, ...]]:
-    """Return rows of Spark with instants as text in UTC."""
+    """Return Spark's rows with instants as text in UTC."""
     columns = "i", "cast(cast(t as decimal(30, 6)) as string) t", "cast(n as string) n", "cast(d as string) d"
     return sorted(tuple(row) for row in rows.selectExpr(*columns).collect())
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])
 def test_times_are_those_of_the_session(spark: SparkSession, stage: Stage, form: str) -> None:
-    """An ingest under Europe/Berlin reads what Spark reads there, days in gaps and overlaps included; written and read back, too."""
+    """An ingest under Europe/Berlin reads what Spark reads there, times in gaps and overlaps included, and reads back what it wrote."""
     session = in_zone(spark, "Europe/Berlin")
     put(stage, form)
     source = {"format": form, "schema": SCHEMA}
@@ -74,7 +74,7 @@ def test_times_are_those_of_the_session(spark: SparkSession, stage: Stage, form:
 
 
 def test_a_plain_query_reads_times_in_its_session_or_as_it_is_told(spark: SparkSession, stage: Stage) -> None:
-    """The zone of a registered session, the option where it is given; without both nobody guesses, and the advice works."""
+    """A plain query uses the zone of its registered session, or the option; without either it is refused, and the advice works."""
     session = in_zone(spark, "Europe/Berlin")
     penstock.register(session)
     put(stage, "json")
@@ -84,7 +84,7 @@ def test_a_plain_query_reads_times_in_its_session_or_as_it_is_told(spark: SparkS
         reader = session.readStream.format("penstock")
         reader = reader if said else session.readStream.__class__(session)
         if not said:
-            reader._jreader.format("penstock")  # as PySpark does, and as it would if nobody had told the zone
+            reader._jreader.format("penstock")  # as PySpark does it, when nothing has passed on the zone
         frame = reader.options(path=str(stage.src), format="json", **options).schema(SCHEMA).load()
         writer = frame.writeStream.format("penstock").option("format", "parquet").trigger(availableNow=True)
         query = writer.option("checkpointLocation", f"{stage.checkpoint}-{name}").start(f"{table}/{name}")
@@ -128,7 +128,7 @@ def one_time(stage: Stage) -> Stage:
 
 
 def test_a_replay_is_in_the_zone_of_its_plan(one_time: Stage) -> None:
-    """What was planned in a zone is read in that, whatever the session of the replay is in, and whatever its options say."""
+    """A replay reads a plan in the plan's zone, whatever the zone of its session is, and whatever its options say."""
     first = reader(one_time, sessionTimeZone="Europe/Berlin")
     end = first.latestOffset(first.initialOffset(), ReadMaxFiles(1))
     assert end["zone"] == "Europe/Berlin"
@@ -138,7 +138,7 @@ def test_a_replay_is_in_the_zone_of_its_plan(one_time: Stage) -> None:
 
 
 def test_an_old_plan_means_utc(one_time: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan from before plans had a zone was read in UTC, and is so in any session."""
+    """A plan from before plans had a zone was read in UTC, and still is in any session."""
     monkeypatch.setattr(worker, "_is_utc_here", lambda: False)
     source = reader(one_time, sessionTimeZone="Europe/Berlin")
     end = source.latestOffset(source.initialOffset(), ReadMaxFiles(1))
@@ -147,7 +147,7 @@ def test_an_old_plan_means_utc(one_time: Stage, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_where_nobody_says_a_zone(one_time: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is UTC on a machine that is; on one that is not, which Spark's session is then, too, times with a zone alone are read."""
+    """Without a zone, a machine in UTC uses UTC; on any other, where Spark's session has that zone, only times with a zone are read."""
     source = reader(one_time)
     end = source.latestOffset(source.initialOffset(), ReadMaxFiles(1))
     assert end["zone"] is None
@@ -166,7 +166,7 @@ def test_where_nobody_says_a_zone(one_time: Stage, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_zone_that_is_asked_for_is_one(stage: Stage) -> None:
-    """A zone that is none is refused by the name of who said it."""
+    """An invalid zone is refused, and the error names who set it."""
     for name, said_by in (("timeZone", "timeZone"), ("sessionTimeZone", r"spark\.sql\.session\.timeZone")):
         with pytest.raises(OptionError, match=f"{said_by}='Mars/Olympus' is not a time zone"):
             reader(stage, **{name: "Mars/Olympus"})

@@ -1,7 +1,7 @@
-"""Calls that stand still before any system call, while others go on: SIGSTOP, SIGCONT and SIGKILL for one machine of many processes.
+"""Calls that stop before a chosen system call while others run: SIGSTOP, SIGCONT and SIGKILL for one machine of many processes.
 
-Each actor that may stand still is a thread, but only one thread runs at any time: whoever lets an actor go waits until it
-stands still or is done. So a run is decided by who is let go when, and by nothing else. One that is let go to its end at once
+Each actor that may stop is a thread, but only one thread runs at any time: the thread that resumes an actor waits until the actor
+stops again or is done. So a run depends only on which actor is resumed when. An actor that runs to its end without a stop
 needs no thread.
 """
 
@@ -25,14 +25,14 @@ _HERE = threading.local()
 
 @dataclass(frozen=True)
 class Stop:
-    """Where an actor stands still: before its system call `call` (any, if empty) number `number`, from where it is now."""
+    """Where an actor stops: before the next system call `call` (any call, if empty); `number` counts those calls from here."""
 
     call: str
     number: int
 
 
 def storage() -> LocalStorage:
-    """Return the storage of the actor that asks, as its process has it."""
+    """Return the storage of the actor that asks, as that actor's process has it."""
     found: LocalStorage = _HERE.storage
     return found
 
@@ -55,7 +55,7 @@ class Actor:
         self._thread: threading.Thread | None = None
 
     def run(self, stop: Stop | None = None, *, fails: bool = False) -> None:
-        """Let it go until it stands where it should, or is done. `fails`: the call it stands before is an error."""
+        """Resume it until it reaches its next stop, or is done. `fails`: the call before which it stands raises an error."""
         self._fails = fails
         self._stop, self._left = stop, stop.number if stop else 0
         if self._thread is None:
@@ -71,7 +71,7 @@ class Actor:
             self._thread.join()
 
     def kill(self) -> None:
-        """End it where it stands: it makes no further system call. Nothing, if it is done."""
+        """Kill it where it stands: it makes no further system call. Do nothing if it is done."""
         if not self.done:
             self.killed = True
             self.run()
@@ -90,7 +90,7 @@ class Actor:
             self._back.release()
 
     def before(self, call: str) -> None:
-        """Stand still here if that was asked for; die if it was killed."""
+        """Stop here if that was requested; die if the actor was killed."""
         if not self.killed and self._stop is not None and self._stop.call in {"", call}:
             self._left -= 1
             if self._left == 0:
@@ -113,7 +113,7 @@ class _System:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._disk, name)
-        if name not in CALLS or name == "close":  # also who is killed closes its files, whoever collects them
+        if name not in CALLS or name == "close":  # a killed actor closes its files too, whichever thread collects them
             return found
 
         def call(*arguments: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""How far programs are crashed: as far as each moment and each image needs, or all of them (`make explore`)."""
+"""How far programs are crashed: as far as each moment and each image needs, or at all of them (`make explore`)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def crashed(
 ) -> Report:
     """Crash a program at each call, and again at each call of the recovery; fail with the first complaint.
 
-    A gate sees all images of one crash, at each moment; of a crash and one of the recovery from it the two extremes, up to
-    `states_max` that are spread over the run: all that was not synced is lost, or none of it. Where a recovery comes to what the
-    first has gone on with, at a rest or behind a crash, it stops. Returns the report of both.
+    A gate sees all images of one crash, at each moment. For a crash and another in the recovery from it, it sees the two extremes
+    (all that was not synced is lost, or none of it), for up to `states_max` states that are spread over the run. A recovery is not
+    followed further once it reaches a state, at rest or after a crash, that was explored before. Returns the report of both.
     """
     known, both = Known(), Report()
     passes = effort(((1, IMAGES_MAX, None), (2, 2, states_max)), ((2, IMAGES_MAX, None),))

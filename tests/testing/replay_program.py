@@ -1,4 +1,4 @@
-"""A stream of a function that can be read once, as a program that can be crashed anywhere: an engine, and an upstream."""
+"""A stream of a function that can be read only once, as a program that can be crashed anywhere: an engine, and an upstream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = "/windows"
 
 
 class World(NamedTuple):
-    """What outlives a crash elsewhere: what upstream may forget, the engine's offsets, the rows of each batch as the sink has them."""
+    """State that survives a crash elsewhere: what upstream may forget, the engine's offsets, the rows of each batch in the sink."""
 
     acknowledged: int = 0
     offsets: tuple[str, ...] = ()
@@ -27,10 +27,10 @@ class World(NamedTuple):
 
 
 class ReplayProgram(Program):
-    """A query over a queue that gives again whatever was not acknowledged.
+    """A query over a queue that delivers again whatever was not acknowledged.
 
-    A restart reads the last batch again, also one that was done, as when the engine's commit log lost its entry: the rows must be
-    the same, though what is new upstream has changed meanwhile.
+    A restart reads the last batch again, also a finished one, as when the engine's commit log lost its entry: the rows must be
+    the same, although upstream has new items by then.
     """
 
     memory: World
@@ -41,7 +41,7 @@ class ReplayProgram(Program):
         self._kind = kind
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
-        """Be the engine: ask for an offset, log it, read."""
+        """Act as the engine: ask for an offset, log it, read."""
         storage = disk.storage()
         with WindowStore(ROOT, segment_size=300, storage=storage) as store:
             stream = self._kind(store, self._read, self._acknowledge)
@@ -58,7 +58,7 @@ class ReplayProgram(Program):
                 self._batch(storage, stream, len(offsets))
 
     def _read(self, last: bytes | None) -> bytes | None:
-        """Return what upstream gives: other cuts of the same items at each stage, nothing that was acknowledged."""
+        """Return upstream's items: each stage cuts the same items differently, and none of them was acknowledged."""
         assert (last or b"").decode() == (self.memory.sunk[-1] if self.memory.sunk else "")
         first = self.memory.acknowledged
         items = range(first, min(first + 1 + (len(self.memory.offsets) + first) % 3, self._items))
@@ -80,7 +80,7 @@ class ReplayProgram(Program):
             self.memory = self.memory._replace(sunk=(*sunk, rows))
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """Compare what the sink has with what upstream gave: nothing twice, in the end everything, all of it acknowledged."""
+        """Compare the sink with upstream: no item is there twice; in the end all items are there and acknowledged."""
         items = [str(item) for item in range(self._items)]
         seen = [item for rows in self.memory.sunk for item in rows.split(",")]
         found = compare(seen, acknowledged=items, offered=items).complaints(final=final)

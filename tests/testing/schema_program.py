@@ -1,4 +1,4 @@
-"""The notes of a schema as a program that can be crashed anywhere: drivers that infer or are given another schema at each start."""
+"""The notes of a schema as a program that can be crashed anywhere: each start infers, or is given, another schema."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Read = tuple[tuple[int, str], ...]
 
 
 def schema_of(columns: int) -> str:
-    """Return a schema of so many columns, as Spark's JSON."""
+    """Return a schema with this number of columns, as Spark's JSON."""
     fields = [{"name": f"c{place}", "type": "integer", "nullable": True, "metadata": {}} for place in range(columns)]
     return json.dumps({"type": "struct", "fields": fields})
 
 
 class SchemaProgram(Program):
-    """Starts of a stream, each of which finds more columns than the one before, and reads batches by the schema that counts.
+    """Starts of a stream; each finds more columns than the one before, and reads batches by the schema in force.
 
-    Its memory is how often it was started, and which batch was read by which schema. `given`: the schema is the user's, and has more
-    columns at each start; else it is inferred. Only what Spark has put into its log is committed.
+    Its memory is the number of starts, and which schema read which batch. `given`: the schema comes from the user, and has more
+    columns at each start; otherwise it is inferred. A batch is committed only if Spark has put it into its log.
     """
 
     memory: tuple[int, Read]
@@ -55,7 +55,7 @@ class SchemaProgram(Program):
             rest()
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """No batch was read by two schemas that were inferred, and what a committed one was read by is noted, and binds."""
+        """No batch was read by two inferred schemas, and the schema that read a committed batch is noted and binding."""
         storage, read = disk.storage(), self.memory[1]
         notes, committed = SchemaNotes(storage, STATE), _committed(storage)
         complaints = [f"committed are batches up to {committed}"] if final and committed != BATCHES - 1 else []

@@ -1,9 +1,9 @@
-"""Drivers, tasks, their twins, keepers and tools on one output: a state machine of all that may happen to them.
+"""Drivers, tasks, speculative copies, keepers and tools on one output: a state machine of everything that may happen to them.
 
-A and B are drivers of one checkpoint, C is one of another checkpoint with the same sink id, D of a third with its own.
-Each call is an `Actor` and may stand still before any system call while the others go on. Spark's part is played as
-measured: its offset log has the batch before it begins, a batch that failed is aborted with what its tasks reported, a
-driver that starts again begins with the last batch of the log, whether it was committed or not.
+A and B are drivers of one checkpoint, C is a driver of another checkpoint with the same sink id, D one of a third with another id.
+Each call is an `Actor` and may stop before any system call while the others go on. Spark behaves here as
+measured: its offset log has the batch before the batch begins, a failed batch is aborted with its tasks' reports, and a
+restarted driver begins with the last batch of the log, whether it was committed or not.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from penstock.sink.ledger import State
 
-FOLD = 2  # records: so that a driver need not stand still for 128 of them until its number is free again
+FOLD = 2  # records, instead of 128, so that a stopped driver's record number is free again sooner
 STANDING_MAX = 5
 OPTIONS: dict[str, dict[str, str]] = {
     "a file a batch": {"rollBatches": "1"},
@@ -66,13 +66,13 @@ Rows = tuple[int, ...]  # of each writer
 
 @dataclass
 class Query:
-    """A query as its checkpoint has it: the last batch planned, the last one noted as done, and what is in each."""
+    """A query as its checkpoint records it: the last planned batch, the last batch noted as done, and the rows of each."""
 
     name: str
     sink: str
     planned: int = -1
     done: int = -1
-    acknowledged: int = -1  # the last one with rows whose commit has returned
+    acknowledged: int = -1  # the last batch with rows whose commit has returned
     rows: list[Rows] = field(default_factory=list)
 
     def task(self, number: int, writer: int) -> list[bytes]:
@@ -87,7 +87,7 @@ class Query:
 
 @dataclass
 class Driver:
-    """A driver of a query. `life` counts its JVMs: the same one is the same owner of the sink."""
+    """A driver of a query. `life` counts its JVMs: the same JVM is the same owner of the sink."""
 
     name: str
     query: Query
@@ -101,7 +101,7 @@ class Driver:
 
     @property
     def owner(self) -> str:
-        """Return what names it in the ledger."""
+        """Return its name in the ledger."""
         return f"{self.name}{self.life}"
 
     @property
@@ -121,7 +121,7 @@ _any_standing = st.integers(0, STANDING_MAX - 1)
 
 
 class SinkMachine(RuleBasedStateMachine):
-    """See the module. Fails with the first thing that a reader of the output, or a user of the sink, may complain of."""
+    """See the module. Fails with the first thing of which a reader of the output, or a user of the sink, may complain."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class SinkMachine(RuleBasedStateMachine):
         LocalStorage(self._disk).make_directory(ROOT)
 
     def standing(self) -> list[Actor]:
-        """Return those who have begun something and stand still."""
+        """Return the actors that have begun something and stand still."""
         return [actor for actor in self._actors if not actor.done]
 
     # -- what happens ----------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class SinkMachine(RuleBasedStateMachine):
     def batch(
         self, which: int, rows: Rows, stop: Stop | None, *, replay: bool = False, final: bool = False, twins: bool = False
     ) -> None:  # fmt: skip
-        """A driver runs a batch: the next, or the last one again. `twins`: their results are taken where there are any."""
+        """A driver runs the next batch, or the last one again. `twins`: the results of the second attempts are used where there are any."""
         driver = self._all[which]
         if driver.idle and not self._crowded():
             self._batch(driver, rows, stop, replay=replay, final=final, twins=twins)
@@ -176,7 +176,7 @@ class SinkMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.standing())
     @rule(which=_any_standing, stop=_stops, fails=st.sampled_from([False, False, True]))
     def go_on(self, which: int, stop: Stop | None, *, fails: bool = False) -> None:
-        """Somebody who stands still goes on; it may be that the call it stands before fails."""
+        """A stopped actor goes on; the call before which it stands may fail."""
         standing = self.standing()
         self._run(standing[which % len(standing)], stop, fails=fails)
         self._look()
@@ -184,7 +184,7 @@ class SinkMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.standing())
     @rule(which=_any_standing, jvm=st.booleans())
     def kill(self, which: int, *, jvm: bool) -> None:
-        """Somebody who stands still is killed; a driver with its JVM, or only the Python process that was at it."""
+        """A stopped actor is killed; a driver dies with its JVM, or only the Python process of that call dies."""
         standing = self.standing()
         actor = standing[which % len(standing)]
         actor.kill()
@@ -196,7 +196,7 @@ class SinkMachine(RuleBasedStateMachine):
 
     @rule(which=_drivers, writer=st.integers(0, 1), stop=_stops)
     def twin(self, which: int, writer: int, stop: Stop | None) -> None:
-        """A task is tried a second time; its result may be the one that is taken, or it ends long after the batch."""
+        """A task is tried a second time; its result may be used, or it ends long after the batch."""
         driver = self._all[which]
         begun, batch = driver.begun, driver.batch
         if begun is None or batch is None or writer >= len(driver.query.rows[batch.number]) or self._crowded():
@@ -212,7 +212,7 @@ class SinkMachine(RuleBasedStateMachine):
 
     @rule(which=_drivers)
     def again(self, which: int) -> None:
-        """A commit that has returned is asked for once more: Spark has not heard of it."""
+        """A commit that has returned is requested once more, because Spark has not received its answer."""
         driver = self._all[which]
         batch, done = driver.batch, driver.done
         if driver.idle and batch is not None and done is not None:
@@ -221,7 +221,7 @@ class SinkMachine(RuleBasedStateMachine):
 
     @rule(which=_drivers, finish=st.booleans(), stop=_stops)
     def keep(self, which: int, stop: Stop | None, *, finish: bool) -> None:
-        """The keeper of a driver rolls or finishes; at any time, though in life it waits for the batch."""
+        """The keeper of a driver rolls or finishes, at any time, although a real keeper waits for the batch."""
         driver, owner = self._all[which], self._all[which].owner
 
         def work() -> object:
@@ -234,7 +234,7 @@ class SinkMachine(RuleBasedStateMachine):
 
     @rule(clean=st.booleans(), part=st.sampled_from([None, 0, 1]), stop=_stops)
     def tool(self, stop: Stop | None, *, clean: bool, part: int | None = None) -> None:
-        """Somebody runs `penstock clean --yes`, `penstock finish` or `penstock finish --part` beside it all."""
+        """A user runs `penstock clean --yes`, `penstock finish` or `penstock finish --part` while everything else goes on."""
 
         def work() -> object:
             if clean:
@@ -246,7 +246,7 @@ class SinkMachine(RuleBasedStateMachine):
             self._look()
 
     def _open_part(self, number: int) -> str:
-        """Return the name of a part that is open, as `penstock status` shows it; one that is not if there are none."""
+        """Return the name of an open part, as `penstock status` shows it, or an invented name if no part is open."""
         names = [part["part"] for sink in tools.status(ROOT).facts["sinks"] for part in sink["open"]]
         return names[number % len(names)] if names else "none"
 
@@ -258,7 +258,7 @@ class SinkMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.standing())
     @rule(image=st.integers(0, 11))
     def power_cut(self, image: int) -> None:
-        """Everybody dies, and of what was not synced only some is there: nothing, if `image` is 0."""
+        """All processes die, and only some of the unsynced data survives: none, if `image` is 0."""
         self._end_all()
         images = list(islice(self._disk.images(image, limit=12), image + 1))
         self._seen.clear()
@@ -271,7 +271,7 @@ class SinkMachine(RuleBasedStateMachine):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def teardown(self) -> None:
-        """Let everybody end; start each query once more, finish, and look for every row."""
+        """Let every actor end; start each query once more, finish, and look for every row."""
         try:
             if not self._complaints:
                 self._settle()
@@ -331,7 +331,7 @@ class SinkMachine(RuleBasedStateMachine):
         return driver.actor
 
     def _commit(self, driver: Driver, batch: Batch) -> Committed:
-        """Commit; somebody who was replaced before must be refused, and what was refused must not be in the ledger."""
+        """Commit. A replaced driver must be refused, and a refused commit must not be in the ledger."""
         begun, reader = driver.begun, self._reader(driver.query).ledger
         assert begun is not None
         replaced = reader.head().epoch > begun.epoch
@@ -346,7 +346,7 @@ class SinkMachine(RuleBasedStateMachine):
         return done
 
     def _decide(self, head: State, batch: Batch | None, results: list[TaskResult], rules: Rules, **named: Any) -> State:
-        """Decide as the sink does; what does not hold of the decision is a complaint."""
+        """Decide as the sink does, and complain if the decision is invalid."""
         state = decide(head, batch, results, rules, **named)
         try:
             decisions.check(head, batch, results, rules, state, **named)
@@ -360,12 +360,12 @@ class SinkMachine(RuleBasedStateMachine):
         return self._sink(query).write(begun, query.name, batch.number, writer, TEXT, rows)
 
     def _sink(self, query: Query) -> Sink:
-        """Return the sink as a process that was just started has it."""
+        """Return the sink as a newly started process has it."""
         options = parse(SINK, {"path": ROOT, "format": "text"} | self._options, what="sink")
         return Sink(actors.storage(), ROOT, options, query.sink)
 
     def _reader(self, query: Query) -> Sink:
-        """Return the sink for somebody who only looks at it."""
+        """Return the sink for a reader."""
         return Sink(LocalStorage(self._disk), ROOT, parse(SINK, {"path": ROOT}, what="sink"), query.sink)
 
     def _start(self, name: str, work: Callable[[], object], stop: Stop | None) -> Actor:
@@ -384,11 +384,11 @@ class SinkMachine(RuleBasedStateMachine):
                 raise actor.error
 
     def _may_happen(self, actor: Actor) -> bool:
-        """Tell whether an actor may end so: replaced, too late, refused by the disk; but never because it finds damage."""
-        if type(actor.error) is CheckpointMismatch:  # it stood still, and others have gone on with its checkpoint
+        """Tell whether an actor may end with this error: replaced, too late, refused by the disk; but never because it finds damage."""
+        if type(actor.error) is CheckpointMismatch:  # it stood still while others went on with its checkpoint
             driver = next((driver for driver in self._all if driver.actor is actor), None)
             return driver is not None and driver.batch is not None and driver.batch.number < driver.query.planned
-        if isinstance(actor.error, OptionError):  # --part of what is closed by now
+        if isinstance(actor.error, OptionError):  # --part named a part that is closed by now
             return "is not open in" in str(actor.error)
         return type(actor.error) in {Fenced, CommitError, NotThere, StorageError, UsageError}
 
@@ -406,7 +406,7 @@ class SinkMachine(RuleBasedStateMachine):
         disk.watch = lambda *_: self._read()
 
     def _look(self) -> None:
-        """Look at the output and at what was acknowledged; fail with what is wrong."""
+        """Compare the output with the acknowledged rows; fail on the first difference."""
         self._read()
         for query in self._queries:
             if query.acknowledged >= 0 and self._last(query) < query.acknowledged:
@@ -414,14 +414,14 @@ class SinkMachine(RuleBasedStateMachine):
         assert not self._complaints, self._complaints
 
     def _read(self) -> None:
-        """Look at the output as `cat` would; most calls change only what is hidden, and there is nothing to be seen then."""
+        """Look at the output as `cat` would; most calls change only hidden files, and then there is nothing to check."""
         if (shown := _shown(self._disk)) == self._shown:
             return
         self._shown = shown
         lines = Counter(
             line for data in visible(self._disk.storage(), ROOT).values() for line in data.splitlines(keepends=True)
         )
-        if "growing" in self._options:  # a reader may find the beginning of its last row, or what power left of it
+        if "growing" in self._options:  # a reader may find an incomplete last row, or what a power cut left of it
             lines = Counter({line: n for line, n in lines.items() if line.endswith(b"\n") and b"\0" not in line})
         if lines == self._seen:
             return
@@ -438,7 +438,7 @@ class SinkMachine(RuleBasedStateMachine):
 
 
 def _shown(disk: CrashDisk) -> dict[tuple[str, str], bytes | None]:
-    """Return the contents of what is not hidden: cheaper than reading it, for unchanged contents are the same object."""
+    """Return the contents of all visible files. This is cheaper than reading them: unchanged contents are the same object."""
     return {
         (folder, name): disk._contents.get(inode)
         for folder, names in disk._tree.items()

@@ -28,9 +28,9 @@ _STEP_SECONDS = 40
 
 @dataclass(frozen=True)
 class Step:
-    """What the driver does next: a batch with these many rows for each writer, a roll, or the end of the query.
+    """The driver's next action: a batch with this many rows for each writer, a roll, or the end of the query.
 
-    `final` is a batch that ends the query; `finish` publishes what is open, as `penstock finish` does: it knows of the
+    `final` is a batch that ends the query; `finish` publishes the open parts, as `penstock finish` does: it knows of the
     sink only what is on the disk.
     """
 
@@ -44,10 +44,10 @@ class Step:
 
 
 class SinkProgram(Program):
-    """Runs the steps. Its memory is the last batch that began, as Spark's offset log has it: a restart repeats that one.
+    """Runs the steps. Its memory is the last batch that began, as in Spark's offset log: a restart repeats that batch.
 
-    So a batch that was committed comes again, as when Spark's commit log lost its entry, and must change nothing.
-    `abandoned`: after a crash nobody starts the query again; somebody runs `penstock finish`.
+    So a committed batch comes again, as when Spark's commit log lost its entry, and must change nothing.
+    `abandoned`: after a crash nobody starts the query again; a user runs `penstock finish`.
     """
 
     memory: int  # the number of a step
@@ -66,14 +66,14 @@ class SinkProgram(Program):
         self._options = parse(SINK, {"path": ROOT, "format": "text"} | options, what="sink")
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
-        """Be a driver that starts, and goes on to the end."""
+        """Act as a driver that starts and runs to the end."""
         storage = disk.storage()
         sink = Sink(storage, ROOT, self._options, "s")
         storage.make_directory(ROOT)
         if self._abandoned and self.memory >= 0 and sink.ledger.head().n:
             Sink.existing(storage, ROOT, "s").finish()
             return
-        owner = f"driver-{clock.now_ns()}"  # the same for each start: it is enough that it takes the sink over
+        owner = f"driver-{clock.now_ns()}"  # the same for each start: it only has to take the sink over
         for number in range(max(self.memory, 0), len(self._steps)):
             if self._steps[number].is_batch:
                 self.memory = number
@@ -95,7 +95,7 @@ class SinkProgram(Program):
         writers = [writer for writer, rows in enumerate(step.rows) if rows]
         results = [
             self._write(sink, begun, batch.number, number, writer) for writer in writers or [0]
-        ]  # one task at least
+        ]  # at least one task
         sink.commit(batch, results)
 
     def _write(self, sink: Sink, begun: Begun, batch: int, number: int, writer: int) -> TaskResult:
@@ -132,16 +132,14 @@ class SinkProgram(Program):
         return visible(disk.storage(), ROOT)
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """Look at the output as `cat` would: no row twice, none in part, none that was not decided; at the end all.
+        """Look at the output as `cat` would: no row twice or in part, none that was not decided; at the end all rows.
 
-        A header is at the beginning of each file; anywhere else it passes for a row that nobody wrote.
+        A header must be at the beginning of each file; anywhere else it counts as a row that nobody wrote.
         """
         files = {path: _unpacked(data) for path, data in self._visible(disk).items()}
         headless = [path for path, data in files.items() if data and not data.startswith(self._header)]
         lines = [line for data in files.values() for line in data.removeprefix(self._header).splitlines(keepends=True)]
-        if (
-            self._growing and not final
-        ):  # what its readers see may end in the middle of a record, or have zeros for a block
+        if self._growing and not final:  # its readers may see an incomplete last record, or zeros in place of a block
             lines = [line for line in lines if line.endswith(b"\n") and b"\0" not in line]
             headless = []
         begins = self._options["fileName"].partition("{")[0]
@@ -162,5 +160,5 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def _decided(disk: Crashable) -> int:
-    """Return the last batch of which a record is on the disk, as the ledger itself tells."""
+    """Return the last batch that has a record on the disk, as the ledger itself says."""
     return Ledger(disk.storage(), f"{ROOT}/{STATE_DIRECTORY}/s/ledger", "s").head().last_batch(QUERY)

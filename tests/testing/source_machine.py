@@ -1,14 +1,14 @@
-"""A source, and all that may happen to its files: a state machine that knows what the fate of each record must be.
+"""A source, and everything that may happen to its files: a state machine that knows what must become of each record.
 
-Files are written, rewritten, renamed, linked, deleted, taken away and put back, restored from copies, `chmod`ed; directories
-are moved away and back, and their times set back; drivers die at any moment and start again, with other limits, as
-AvailableNow runs, with `tooLate=fail`; listings fail. Records are numbers that are written once. The rules:
+Files are written, rewritten, renamed, linked, deleted, moved away and back, restored from copies, `chmod`ed; directories
+are moved away and back, and their times are set back; drivers die at any moment and start again, with other limits, as
+AvailableNow runs, or with `tooLate=fail`; listings fail. Records are numbers that are written once. The rules:
 
 - no record is read twice under one name;
-- what is planned is there;
-- at the end each record of each file that is there was read, or the file was named;
-- a file that stayed where it was since it was read is never called late, and one is late only if it is;
-- that something cannot be told is said only where hundreds of files came or went, or `lateness` or the pattern changed.
+- a planned file is there;
+- at the end each record of each file that is there was read, or the file was reported;
+- a file that has stayed in place since it was read is never reported late, and a file is reported late only if it is;
+- the source may say that it cannot tell which files went only if hundreds came or went, or `lateness` or the pattern changed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Version = tuple[str, int, int]
 
 
 class WatchedNotices(Notices):
-    """Notices that tell the machine what they report."""
+    """Notices that also report to the machine."""
 
     def __init__(self, planner: Watched) -> None:
         super().__init__(planner._root, planner._options)
@@ -72,7 +72,7 @@ class WatchedNotices(Notices):
 
 
 class Watched(Planner):
-    """A planner that tells the machine what it reports."""
+    """A planner that also reports to the machine."""
 
     machine: SourceMachine
 
@@ -92,12 +92,12 @@ class SourceMachine(RuleBasedStateMachine):
         self._records = count()
         self._serial = count()
         self._read: Counter[tuple[str, int]] = Counter()
-        self._stays: set[Version] = set()  # wholly read, and there ever since
-        self._done: dict[Version, int] = {}  # how many of its bytes were read
+        self._stays: set[Version] = set()  # read completely, and there ever since
+        self._done: dict[Version, int] = {}  # how many bytes of each version were read
         self._told: set[Version] = set()
         self._away: dict[str, Node] = {}
-        self._exempt: set[tuple[str, int]] = set()  # read again by the user's word
-        self._cut: bytes = b""  # what the file held that is cut
+        self._exempt: set[tuple[str, int]] = set()  # read again because the user asked for it
+        self._cut: bytes = b""  # the contents of the file that is being read in parts
         self._planner: Planner | None = None
         self._blurred = False
         self._stale = False
@@ -124,7 +124,7 @@ class SourceMachine(RuleBasedStateMachine):
                 self._stays.add(self._version(path, node))
 
     def teardown(self) -> None:
-        """Let everything settle, and see that nothing was lost."""
+        """Let everything settle, and check that nothing was lost."""
         try:
             if hasattr(self, "at"):
                 self._finish()
@@ -134,7 +134,7 @@ class SourceMachine(RuleBasedStateMachine):
     # -- files -----------------------------------------------------------------------------------------------------
 
     def _ns(self, seconds: float) -> int:
-        """Return a time that no other file has: what has the same path, size and time is the same file."""
+        """Return a time that no other file has: files with the same path, size and time count as the same file."""
         return round((self._time.seconds + seconds) * SECOND_NS) + next(self._serial)
 
     @staticmethod
@@ -168,14 +168,14 @@ class SourceMachine(RuleBasedStateMachine):
 
     @rule(path=st.sampled_from(NAMES), age=st.sampled_from(AGES), records=st.integers(0, 5), in_place=st.booleans())
     def write(self, path: str, age: float, records: int, in_place: bool) -> None:
-        """Write or rewrite a file, with a time of its own."""
+        """Write or rewrite a file, with a new time."""
         if not self._is_cut(path):
             self._write(path, age, records, in_place=in_place)
         self._step()
 
     @rule(path=st.sampled_from(NAMES), keep=st.booleans())
     def remove(self, path: str, keep: bool) -> None:
-        """Delete a file, or take it away."""
+        """Delete a file, or move it away."""
         if path in self._there() and not self._is_cut(path):
             node = self.tree.lose(f"{IN}/{path}")
             self._leave(path, node)
@@ -196,7 +196,7 @@ class SourceMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._away)
     @rule(data=st.data(), new_inode=st.booleans())
     def bring_back(self, data: st.DataObject, new_inode: bool) -> None:
-        """Put back what was taken away, as it was or from a copy."""
+        """Put back what was moved away, unchanged or from a copy."""
         path = data.draw(st.sampled_from(sorted(self._away)))
         if self.tree.find(f"{IN}/{path}") is None:
             node = self._away.pop(path)
@@ -208,7 +208,7 @@ class SourceMachine(RuleBasedStateMachine):
 
     @rule(path=st.sampled_from(NAMES), new=st.sampled_from(NAMES), link=st.booleans())
     def rename(self, path: str, new: str, link: bool) -> None:
-        """Give a file another name, or one more."""
+        """Give a file another name, or an additional one."""
         there = self._there()
         if path in there and new not in there and not self._is_cut(path) and not self._is_cut(new):
             node = there[path] if link else self.tree.lose(f"{IN}/{path}")
@@ -219,7 +219,7 @@ class SourceMachine(RuleBasedStateMachine):
 
     @rule(path=st.sampled_from(NAMES), restored=st.booleans())
     def change_inode(self, path: str, restored: bool) -> None:
-        """`chmod`, `chown`, or a copy put in its place with its time: the same version."""
+        """`chmod`, `chown`, or a copy put in its place with the same time: the version is the same."""
         node = self._there().get(path)
         if node is not None and restored:
             self.tree.write(f"{IN}/{path}", node.data, node.modified_ns)
@@ -238,7 +238,7 @@ class SourceMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._bulk)
     @rule(age=st.sampled_from(AGES), folder=st.sampled_from(["", "d/", "e/"]))
     def write_many(self, age: float, folder: str) -> None:
-        """More files come than an offset can tell apart."""
+        """Add more files than an offset can distinguish."""
         for number in range(BULK):
             path = f"{folder}many{number:03}"
             if not self._is_cut(path):
@@ -249,7 +249,7 @@ class SourceMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._bulk)
     @rule(folder=st.sampled_from(["", "d/", "e/"]), keep=st.booleans(), part=st.integers(1, 3))
     def remove_many(self, folder: str, keep: bool, part: int) -> None:
-        """More files go than an offset can tell apart; they may come back one by one."""
+        """Remove more files than an offset can distinguish; they may come back one by one."""
         there = self._there()
         for number in range(0, BULK, part):
             path = f"{folder}many{number:03}"
@@ -264,7 +264,7 @@ class SourceMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._bulk)
     @rule()
     def bring_many_back(self) -> None:
-        """All that was taken away is put back."""
+        """Put everything back that was moved away."""
         for path in sorted(self._away):
             if "many" in path and self.tree.find(f"{IN}/{path}") is None:
                 self.tree.put(f"{IN}/{path}", self._away.pop(path))
@@ -273,7 +273,7 @@ class SourceMachine(RuleBasedStateMachine):
     @precondition(lambda self: "cut" in self.at)
     @rule(how=st.sampled_from(["append", "rewrite", "delete", "restore"]))
     def trouble_with_cut(self, how: str) -> None:
-        """The file that is cut grows, is rewritten, deleted or restored."""
+        """The file that is being read in parts grows, is rewritten, deleted or restored."""
         path = self.at["cut"][0]
         node = self.tree.find(f"{IN}/{path}")
         if node is None:
@@ -319,7 +319,7 @@ class SourceMachine(RuleBasedStateMachine):
         bounded=st.booleans(),
     )
     def restart(self, files: str, size: str, late: str, bounded: bool) -> None:
-        """The driver dies, and another one starts, with limits of its own."""
+        """The driver dies, and another one starts with other limits."""
         self._options = {"maxFilesPerTrigger": files, "maxBytesPerTrigger": size, "tooLate": late}
         self._bounded = bounded
         self._planner = None
@@ -332,7 +332,7 @@ class SourceMachine(RuleBasedStateMachine):
         self._options.pop("pattern", None)
         if pattern:
             self._options["pattern"] = pattern
-            self._stays.clear()  # what it leaves out is away
+            self._stays.clear()  # a file that the pattern leaves out counts as away
         self._blurred = True
         self._planner = None
 
@@ -344,7 +344,7 @@ class SourceMachine(RuleBasedStateMachine):
         try:
             end = json.loads(json.dumps(planner.latest(self.at)))
         except FileTooLate:
-            self._options["tooLate"] = "report"  # what was named was looked at
+            self._options["tooLate"] = "report"  # the files that were reported have been checked
             self._planner = None
             return
         except FileChanged as error:
@@ -394,7 +394,7 @@ class SourceMachine(RuleBasedStateMachine):
             self._stays.add((file.path, file.size, file.modified_ns))
 
     def _mend_cut(self) -> None:
-        """Follow the advice: put the planned version back, or give its rest up."""
+        """Follow the advice: restore the planned version, or give up the rest of the file."""
         path, at, size, modified_ns, _ = self.at["cut"]
         if next(self._records) % 2:
             self.tree.write(f"{IN}/{path}", self._cut[:size], modified_ns)
@@ -406,7 +406,7 @@ class SourceMachine(RuleBasedStateMachine):
         self._planner = None
 
     def reported(self, file: FileVersion, why: str, horizon_ns: int) -> None:
-        """Hear that a file is not read, and whether that may be said."""
+        """Note that a file is not read, and check that the report is allowed."""
         version = file.path, file.size, file.modified_ns
         if why == notices.LATE:
             assert file.modified_ns < horizon_ns, f"{file} is not late"

@@ -31,18 +31,18 @@ _BEFORE = 999_000.0  # seconds; the clock of an exploration stands at 1,000,000
 
 @dataclass(frozen=True)
 class Log:
-    """What outlives a crash elsewhere: Spark's offset log, and the rows of each batch as the sink has them."""
+    """State that survives a crash elsewhere: Spark's offset log, and the rows of each batch in the sink."""
 
     offsets: tuple[str, ...] = ()
     sunk: tuple[tuple[str, ...], ...] = ()
 
 
 class SourceProgram(Program):
-    """A query that reads `files` (some there at first, some that land while it runs), batch by batch.
+    """A query that reads `files` batch by batch; some are there at first, and some land while it runs.
 
-    Files that `wander` are moved away when one has landed, and back when another one has, and so on.
+    Files that `wander` are moved away when one file has landed, back when another has landed, and so on.
 
-    A restart reads the last batch again, also one that was done, as when Spark's commit log lost its entry: the rows
+    A restart reads the last batch again, also a finished one, as when Spark's commit log lost its entry: the rows
     must be the same.
     """
 
@@ -60,7 +60,7 @@ class SourceProgram(Program):
         self._options = parse(SOURCE, {"path": IN, "settle": "0s"} | options, what="source")
 
     def disk(self, image: Image | None = None, **more: Any) -> CrashDisk:
-        """Return the disk of an image, or one with the first files on it."""
+        """Return the disk of an image, or a new disk with the first files on it."""
         if image is None:
             first = CrashDisk()
             with clock.use(FakeClock(_BEFORE)):
@@ -72,7 +72,7 @@ class SourceProgram(Program):
         return CrashDisk(image, **more)
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
-        """Be Spark: plan, log the offset, read, commit one batch late."""
+        """Act as Spark: plan, log the offset, read, commit one batch late."""
         storage = disk.storage()
         reading = Reading(storage, IN, ReadFormat("text", TEXT), None, ("value",), archive=self._archive)
         planner = self._planner(storage, reading)
@@ -94,7 +94,7 @@ class SourceProgram(Program):
                 self._batch(planner, reading, len(log.offsets))
             elif not self._move_one(storage) and not self._land_one(storage, landing):
                 if self._cleans:
-                    clock.sleep(1.0)  # so that what waits for its time is cleaned
+                    clock.sleep(1.0)  # so that files whose time has not come yet are cleaned
                     planner.latest(end)
                 return
 
@@ -103,7 +103,7 @@ class SourceProgram(Program):
         return planner.cleaned_by(Cleaner.of(storage, IN, self._options) if self._cleans else None)
 
     def _move_one(self, storage: Storage) -> bool:
-        """Move one more file that wanders to where it should be by now; after a crash it may be half way."""
+        """Move one more wandering file to its place for this moment; after a crash the move may be half done."""
         landed = sum(name in storage.names(IN) for name in self._landing)
         here, there = (IN, AWAY) if landed % 2 else (AWAY, IN)
         for name in self._wander:
@@ -113,11 +113,11 @@ class SourceProgram(Program):
         return False
 
     def _gone_from(self, storage: Storage) -> list[str]:
-        """Return what has landed and was cleaned."""
+        """Return the files that have landed and were cleaned."""
         return [file.path for file in archived_files(storage, self._archive)] if self._archive else []
 
     def _land_one(self, storage: Storage, landing: dict[str, bytes]) -> bool:
-        """Let one more file land, as its producer does: written aside, synced, moved in. It tries again after a crash."""
+        """Let one more file land, as its producer does: write it elsewhere, sync it, move it in. After a crash the producer tries again."""
         there = {*storage.names(IN), *self._gone_from(storage)}
         for name, data in landing.items():
             if name not in there:
@@ -136,7 +136,7 @@ class SourceProgram(Program):
             self.memory = Log(self.memory.offsets, (*sunk, rows))
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """Compare what the sink has with what is in the files: nothing twice, nothing in part, at the end everything."""
+        """Compare the sink's rows with those of the files: none is there twice or in part; at the end all are there."""
         lines = [line.decode() for data in (self._files | self._landing).values() for line in data.splitlines()]
         seen = [row for rows in self.memory.sunk for row in rows]
         complaints = compare(seen, acknowledged=lines, offered=lines).complaints(final=final)
@@ -153,10 +153,10 @@ class SourceProgram(Program):
 
 
 class DeletingProgram(SourceProgram):
-    """The same with `cleanSource=delete` and Spark's commit log, which nobody syncs: a batch is replayed if its entry is not there."""
+    """The same with `cleanSource=delete` and Spark's commit log, which is not synced: a batch without an entry is replayed."""
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
-        """Be Spark, with a commit log on the disk."""
+        """Act as Spark, with a commit log on the disk."""
         self._commits = disk.storage()
         self._commits.make_directory(COMMITS)
         super().run(disk, rest)

@@ -1,4 +1,4 @@
-"""Which syncs of a program are needed: each is left out, one place at a time, until something is missed."""
+"""Which syncs of a program are needed: the syncs of one place after another are left out, until a check fails."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def places_of_syncs(programs: Iterable[Making]) -> list[str]:
-    """Return every place from which the programs sync."""
+    """Return every place in the code from which the programs sync."""
     found: set[str] = set()
 
     def note(place: str) -> bool:
@@ -26,14 +26,14 @@ def places_of_syncs(programs: Iterable[Making]) -> list[str]:
 
 
 def not_missed(places: Mapping[str, Sequence[Making]], *, states_max: int) -> list[str]:
-    """Return the places whose programs do not complain without its syncs; print what is missed without the others."""
+    """Return the places whose syncs no program misses; for the other places, print what goes wrong without them."""
     table = {place: _missed(place, programs, states_max) for place, programs in places.items()}
     print("\n".join(f"{place}: {found or 'NOT MISSED'}" for place, found in table.items()))  # noqa: T201 - the table is asked for
     return [place for place, found in table.items() if not found]
 
 
 def _missed(omitted: str, programs: Sequence[Making], states_max: int) -> str:
-    """Return the first complaint of the programs, shallow ones first, without the syncs at one place."""
+    """Return the first complaint of the programs without the syncs of one place; the shallow programs run first."""
     for depth in (1, 2):
         for make in programs:
             report = explore(make(), depth=depth, states_max=states_max, omit=lambda place: place == omitted)

@@ -1,4 +1,4 @@
-"""What is set aside, on a disk that loses power at every call: each record is a row or a line about it, once, or neither yet."""
+"""Records set aside, on a disk that loses power at every call: each record is once a row or a line about it, or not yet either."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SCRIPTS: dict[str, tuple[list[Step], dict[str, str]]] = {
 
 
 class AsideProgram(SinkProgram):
-    """A sink that sets aside every second row; and whose tasks first read what they have to drop again."""
+    """A sink that sets every second row aside; its tasks first read rows that they have to drop and read again."""
 
     def _write(self, sink: Sink, begun: Begun, batch: int, number: int, writer: int) -> TaskResult:
-        if begun.has(QUERY, batch):  # a batch that is committed is drained, and not read
+        if begun.has(QUERY, batch):  # a committed batch is drained and not read
             return super()._write(sink, begun, batch, number, writer)
         lines = bytes(self._rows(number, writer)).splitlines(keepends=True)
         aside = Aside(restarts=True)
@@ -46,7 +46,7 @@ class AsideProgram(SinkProgram):
 
 
 class _Rows:
-    """Lines of which every second one is set aside; asked for the first time they break off."""
+    """Lines of which every second one is set aside; the first read breaks off in the middle."""
 
     def __init__(self, lines: list[bytes], aside: Aside) -> None:
         self._lines = lines
@@ -68,7 +68,7 @@ class _Rows:
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore], ids=["disk", "hdfs", "objects"])
 def test_crash_anywhere(name: str, profile: Callable[..., Crashable]) -> None:
-    """Rows and what is set aside are decided together, however often the driver dies, and whatever a task has dropped."""
+    """Rows and records set aside are decided together, however often the driver dies, and whatever a task has dropped."""
     report = explore(AsideProgram(*SCRIPTS[name]), profile=profile, images_max=4, states_max=effort(150, 5000))
     assert not report.complaints, report.first
     assert report.states >= 25

@@ -1,4 +1,4 @@
-"""The HDFS that loses power: its storage keeps the contract of a real one, and a crash leaves what HDFS promises."""
+"""The simulated HDFS that loses power: its storage keeps the contract of a real one, and a crash leaves what HDFS promises."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def root() -> str:
 
 
 class TestCrashHdfs(InTurnContract, StorageContract):
-    """What the product relies on holds on the simulated HDFS as on a real one."""
+    """What the product relies on is true of the simulated HDFS as of a real one."""
 
 
 def left(hdfs: CrashHdfs, path: str) -> list[tuple[bytes, bool]]:
-    """Return what a crash may leave of a file: its bytes, and whether it is open."""
+    """Return the possible states of a file after a crash: its bytes, and whether it is open."""
     found = [dict(image.names)[path] for image in hdfs.images()]
     return [(inode.data or b"", inode.open) for inode in found]
 
 
 def test_names_are_durable_and_bytes_are_not(hdfs_in_memory: CrashHdfs) -> None:
-    """A file that was written and not synced is there, open, with nothing, half or all of its bytes."""
+    """A file that was written and not synced is there, open, with none, half or all of its bytes."""
     handle = hdfs_in_memory.storage().create("/root/a")
     handle.write(b"xyzw")
     assert left(hdfs_in_memory, "/root/a") == [(b"", True), (b"xy", True), (b"xyzw", True)]
@@ -51,7 +51,7 @@ def test_names_are_durable_and_bytes_are_not(hdfs_in_memory: CrashHdfs) -> None:
 
 
 def test_what_is_synced_stays(hdfs_in_memory: CrashHdfs) -> None:
-    """Synced bytes are in every image, whatever is written behind them."""
+    """Synced bytes are in every image, whatever is written after them."""
     handle = hdfs_in_memory.storage().create("/root/a")
     handle.write(b"xyz")
     handle.sync()
@@ -61,7 +61,7 @@ def test_what_is_synced_stays(hdfs_in_memory: CrashHdfs) -> None:
 
 
 def test_a_put_that_fails_leaves_nothing(hdfs_in_memory: CrashHdfs) -> None:
-    """Whichever of its calls fails, the close of the temporary too: neither the name nor the temporary is there, open or not."""
+    """If any call fails, the close of the temporary included, neither the name nor the temporary is there, open or not."""
     failed = set()
     for at in count(1):
         faulty = FaultySystem(hdfs_in_memory, Fault(errno.EACCES), at)
@@ -76,7 +76,7 @@ def test_a_put_that_fails_leaves_nothing(hdfs_in_memory: CrashHdfs) -> None:
 
 
 def test_a_growing_file_that_others_wrote_to_is_left_closed(hdfs_in_memory: CrashHdfs) -> None:
-    """Who finds other bytes than there should be appends nothing, and gives the file back: readers see it as it was."""
+    """If a growing file holds unexpected bytes, nothing is appended, and the file is closed again: readers see it unchanged."""
     storage = hdfs_in_memory.storage()
     with storage.extend("/root/g", 0) as file:
         file.write(b"one\ntwo\n")
@@ -87,7 +87,7 @@ def test_a_growing_file_that_others_wrote_to_is_left_closed(hdfs_in_memory: Cras
 
 
 def test_what_is_synced_is_never_made_again(hdfs_in_memory: CrashHdfs) -> None:
-    """A write that fails behind a sync is an error: to make the file again would take away for a moment what is durable."""
+    """A write that fails after a sync is an error: making the file again would remove durable data for a moment."""
 
     def synced(system: FaultySystem) -> WriteHandle:
         handle = system.storage().create("/root/a")
@@ -106,7 +106,7 @@ def test_what_is_synced_is_never_made_again(hdfs_in_memory: CrashHdfs) -> None:
 
 
 def test_a_dead_writers_file_stays_open(hdfs_in_memory: CrashHdfs) -> None:
-    """After a crash its name is taken and its lease held; whoever recovers the lease may go on, the old writer may not."""
+    """After a crash the file's name is taken and its lease held; a writer that recovers the lease may go on, the old writer may not."""
     storage = hdfs_in_memory.storage()
     handle = storage.create("/root/a")
     handle.write(b"xyz")
@@ -123,20 +123,20 @@ def test_a_dead_writers_file_stays_open(hdfs_in_memory: CrashHdfs) -> None:
 
 
 class Slow(CrashHdfs):
-    """An HDFS that takes its time, in seconds, to end a lease."""
+    """An HDFS that needs some seconds to end a lease."""
 
     takes = 0.0
     asked: list[float]
 
     def recover_lease(self, path: str) -> bool:
-        """Begin, or tell whether it is done."""
+        """Begin the recovery, or tell whether it is done."""
         self.asked.append(clock.monotonic())
         return clock.monotonic() - self.asked[0] >= self.takes and super().recover_lease(path)
 
 
 @pytest.mark.parametrize("takes", [5.0, 3600.0])
 def test_a_lease_that_ends_late(hdfs_in_memory: CrashHdfs, takes: float) -> None:
-    """F17: it is asked for until it is there, with pauses, and not for ever; before that not a byte is appended."""
+    """F17: the recovery is requested again with pauses, but not for ever; until it succeeds, not a byte is appended."""
     handle = hdfs_in_memory.storage().create("/root/a")
     handle.write(b"xyz")
     handle.sync()

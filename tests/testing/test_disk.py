@@ -1,4 +1,4 @@
-"""The disk that loses power: it is a storage like any other until then, and afterwards what POSIX promises."""
+"""The simulated disk that loses power: until then it is a storage like any other, and afterwards it keeps what POSIX promises."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def root() -> str:
 
 
 class TestCrashDisk(InTurnContract, StorageContract):
-    """What the product relies on holds on the simulated disk as on a real one."""
+    """What the product relies on is true of the simulated disk as of a real one."""
 
 
 def left(disk: CrashDisk) -> list[dict[str, bytes]]:
-    """Return what a crash may leave in /root, without what is there more than once."""
+    """Return the possible contents of /root after a crash, each once."""
     found: list[dict[str, bytes]] = []
     for image in disk.images():
         files = files_of(image)
@@ -54,7 +54,7 @@ def files_of(image: Image) -> dict[str, bytes]:
 
 
 def test_nothing_that_is_not_synced_is_sure(disk: CrashDisk) -> None:
-    """A file that was written and not synced may be gone, empty, full of zeros, or there."""
+    """A file that was written and not synced may be gone, empty, full of zeros, or complete."""
     handle = LocalStorage(disk).create("/root/a")
     handle.write(b"xyz")
     assert sorted(left(disk), key=repr) == sorted([{}, {"a": b""}, {"a": b"\0\0\0"}, {"a": b"xyz"}], key=repr)
@@ -82,14 +82,14 @@ def test_a_file_can_be_durable_without_its_name(disk: CrashDisk) -> None:
 
 
 def test_a_removed_name_may_come_back(disk: CrashDisk) -> None:
-    """An unlink is sure only when the directory is synced."""
+    """An unlink is only certain after the directory is synced."""
     put(LocalStorage(disk), "/root/a", b"xyz")
     disk.unlink("/root/a")
     assert left(disk) == [{"a": b"xyz"}, {}]
 
 
 def test_names_of_one_directory_are_kept_one_by_one(disk: CrashDisk) -> None:
-    """A later name may be there without an earlier one: link and unlink are two steps."""
+    """A later name may survive without an earlier one: link and unlink are two steps."""
     put(LocalStorage(disk), "/root/a", b"xyz")
     disk.link("/root/a", "/root/b")
     disk.unlink("/root/a")
@@ -98,7 +98,7 @@ def test_names_of_one_directory_are_kept_one_by_one(disk: CrashDisk) -> None:
 
 
 def test_blocks_are_kept_one_by_one(disk: CrashDisk) -> None:
-    """Of a long file a first or a last part may be there, and the rest be cut off or zeros."""
+    """The first or the last part of a long file may survive, and the rest be cut off or zeros."""
     with LocalStorage(disk).create("/root/a") as file:
         file.sync()
         file.write(b"x" * 10_000)
@@ -108,14 +108,14 @@ def test_blocks_are_kept_one_by_one(disk: CrashDisk) -> None:
 
 
 def test_a_directory_that_is_not_synced_takes_its_files_along(disk: CrashDisk) -> None:
-    """What is in a directory whose own name is lost is lost."""
+    """If a directory's own name is lost, its contents are lost."""
     disk.mkdir("/root/d")
     put(LocalStorage(disk), "/root/d/a", b"xyz")
     assert {"/root/d" in image.tree for image in disk.images()} == {False, True}
 
 
 def test_images_are_drawn_by_the_seed(disk: CrashDisk) -> None:
-    """Where there are too many images the seed decides, and the extremes are always among them."""
+    """If there are too many images, the seed selects some, and always includes the extremes."""
     for number in range(10):
         disk.open(f"/root/{number}", os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     first, second = ([image.key() for image in disk.images(3, limit=8)] for _ in range(2))
@@ -137,21 +137,21 @@ def test_images_are_drawn_by_the_seed(disk: CrashDisk) -> None:
     ],
 )
 def test_errors_are_those_of_the_system(disk: CrashDisk, call: Callable[[CrashDisk], object], number: int) -> None:
-    """What cannot be done fails as it does on Linux."""
+    """An impossible call fails as it does on Linux."""
     with pytest.raises(OSError) as raised:  # noqa: PT011 - the number says which
         call(disk)
     assert raised.value.errno == number
 
 
 def test_times_are_those_of_the_clock(disk: CrashDisk) -> None:
-    """A file has the time at which it was written last."""
+    """A file's time is that of its last write."""
     before = clock.now_ns()
     put(LocalStorage(disk), "/root/a", b"x")
     assert before <= LocalStorage(disk).stat("/root/a").modified_ns <= clock.now_ns()
 
 
 def test_the_place_of_a_sync_is_of_the_package_whatever_directories_are_called() -> None:
-    """A clone of the project in a directory `penstock` had its tests taken for code of the package."""
+    """In a clone of the project in a directory `penstock`, the tests were taken for code of the package."""
     places: list[str] = []
 
     def note(place: str) -> bool:

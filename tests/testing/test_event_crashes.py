@@ -1,7 +1,7 @@
-"""A reader of events beside a sink, at every call and over power cuts: what it was given stays, and is there to be read.
+"""A reader of events next to a sink, at every call and over power cuts: the events that it received remain, and their files are there.
 
-The reader reads before each call that changes the disk, so it also sees what is not durable yet. After the cut its events must be
-the first ones that the ledger has, and each of their files visible.
+The reader reads before each call that changes the disk, so it also sees what is not durable yet. After the cut, its events must be
+the first ones of the ledger, and each of their files must be visible.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SCRIPTS: dict[str, tuple[list[Step], dict[str, str]]] = {
 
 
 class Reached(int):
-    """The step of the driver, as Spark's checkpoint has it, and the marks of the events that the reader was given."""
+    """The driver's step, as Spark's checkpoint records it, and the marks of the events that the reader received."""
 
     given: tuple[str, ...]
 
@@ -55,13 +55,13 @@ class Reached(int):
 
 
 def log_on(storage: Storage) -> EventLog:
-    """Return the events for a reader that remembers nothing."""
+    """Return the events for a reader without memory."""
     sink: Any = Sink(storage, ROOT, parse(SINK, {"path": ROOT}, what="sink"), "s")
     return EventLog(sink.ledger, "s", "the ledger")
 
 
 class Watched:
-    """A disk on which somebody looks before each call of the program."""
+    """A disk that calls a reader before each call of the program."""
 
     def __init__(self, disk: Crashable, look: Callable[[], None]) -> None:
         self._disk, self._look = disk, look
@@ -70,7 +70,7 @@ class Watched:
         return getattr(self._disk, name)
 
     def storage(self) -> Any:
-        """Return a storage on it that is looked at."""
+        """Return a storage on the disk that calls the reader."""
         return _WatchedStorage(self._disk.storage(), self._look)
 
 
@@ -97,21 +97,21 @@ class EventsProgram(SinkProgram):
         look()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Keep what was given when the driver notes its next step."""
+        """When the driver notes its next step, keep the events received so far."""
         if name == "memory" and not isinstance(value, Reached):
             value = Reached(value, getattr(getattr(self, "memory", None), "given", ()))
         super().__setattr__(name, value)
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """Look as the reader does after the cut."""
+        """Read as the reader does after the cut."""
         storage = disk.storage()
         events = log_on(storage).after(EventPosition())
         given = getattr(self.memory, "given", ())
         marks = tuple(event.behind.mark for event in events)
-        common = min(len(given), len(marks))  # the note that the last ones are published is never synced
+        common = min(len(given), len(marks))  # the note that the last files are published is never synced
         complaints = [] if marks[:common] == given[:common] else ["events that were given are others now"]
         if given:
-            log_on(storage).after(EventPosition(len(given), given[-1]))  # raises what the reader would meet
+            log_on(storage).after(EventPosition(len(given), given[-1]))  # raises the error that the reader would get
         complaints += [
             f"event without its file: {event.path}"
             for event in events
@@ -130,7 +130,7 @@ class EventsProgram(SinkProgram):
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore], ids=["disk", "hdfs", "objects"])
 def test_what_a_reader_was_given_outlives_every_power_cut(name: str, profile: Callable[..., Crashable]) -> None:
-    """Cut at any call of the sink and again in the recovery: no event that was given is gone or another, none is before its file."""
+    """Cut at any call of the sink and again in the recovery: no received event is lost or changed, and none precedes its file."""
     program = EventsProgram(*SCRIPTS[name])
     report = explore(program, profile=profile, images_max=4, states_max=effort(125, 5000))
     assert not report.complaints, report.first
@@ -138,7 +138,7 @@ def test_what_a_reader_was_given_outlives_every_power_cut(name: str, profile: Ca
 
 
 def test_a_reader_that_does_not_wait_for_the_note_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the rule that the last record counts once it is noted as published, the exploration complains."""
+    """The exploration complains without the rule that the last record only counts once it is noted as published."""
     monkeypatch.setattr("penstock.sink.ledger.Look.is_published", lambda self, state: True)
     report = explore(EventsProgram(*SCRIPTS["a file a batch"]), images_max=4, states_max=250)
     assert report.complaints

@@ -1,4 +1,4 @@
-"""The object store: a storage like any other, as far as one can be on whole puts, and what is different."""
+"""The object store: a storage like any other, as far as whole puts allow, and the differences."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TestObjectStore(InTurnContract, ObjectsContract):
 
 
 def test_publish_completes_after_a_crash_between_the_two_keys(store: ObjectStore) -> None:
-    """With the copy made and the old key still there, publishing again removes it."""
+    """If the copy was made and the old key is still there, publishing again removes the old key."""
     put(store.storage(), "/a", b"part")
     store.copy("a", "b")
     store.storage().publish("/a", "/b")
@@ -43,7 +43,7 @@ def test_publish_completes_after_a_crash_between_the_two_keys(store: ObjectStore
 
 
 def test_the_copy_of_an_object_has_another_tag(store: ObjectStore) -> None:
-    """As on every real server: so who asks after a crash whether the target is its own compares the bytes."""
+    """Every real server does so: to tell after a crash whether the target is its own, a caller compares the bytes."""
     put(store.storage(), "/a", b"part")
     store.copy("a", "b")
     assert store.head("a").tag != store.head("b").tag
@@ -53,7 +53,7 @@ def test_the_copy_of_an_object_has_another_tag(store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("other", [b"trap", b"longer"])
 def test_publish_does_not_take_another_object_for_its_copy(store: ObjectStore, other: bytes) -> None:
-    """A key that somebody else has taken is refused, also where the object there is as long; nothing is copied for that."""
+    """A key that another writer has taken is refused, even if its object has the same length; this copies nothing."""
     put(store.storage(), "/a", b"part")
     put(store.storage(), "/b", other)
     copied: list[str] = []
@@ -65,7 +65,7 @@ def test_publish_does_not_take_another_object_for_its_copy(store: ObjectStore, o
 
 
 def test_a_put_that_met_another_one_is_made_again(store: ObjectStore) -> None:
-    """A store refuses a put because of another one, of which nothing is left: a healthy driver is not fenced by nobody."""
+    """A store refuses a put because of a concurrent one that leaves no object: a healthy driver must not be fenced by that."""
     store.conflicts = 2
     with clock.use(FakeClock()):
         store.storage().put_if_absent("/slot", b"1")
@@ -73,14 +73,14 @@ def test_a_put_that_met_another_one_is_made_again(store: ObjectStore) -> None:
 
 
 def test_a_put_that_is_always_refused_by_nobody_is_an_error(store: ObjectStore) -> None:
-    """Where nothing is ever there, that is said, in bounded time."""
+    """If no object is ever there, an error says so, in bounded time."""
     store.conflicts = 1000
     with clock.use(FakeClock()), pytest.raises(AlreadyThere):
         store.storage().put_if_absent("/slot", b"1")
 
 
 def test_a_put_that_the_library_repeated_is_ours(store: ObjectStore) -> None:
-    """A put whose reply was lost is put again by obstore, and refused by its own object; that of another writer is not ours."""
+    """obstore repeats a put whose reply was lost, and its own object then refuses it; an object of another writer is not taken for ours."""
     store.repeats = 1
     store.storage().put_if_absent("/slot", b"1")
     with pytest.raises(AlreadyThere):
@@ -89,7 +89,7 @@ def test_a_put_that_the_library_repeated_is_ours(store: ObjectStore) -> None:
 
 @pytest.mark.parametrize("call", range(1, 12))
 def test_lost_replies_neither_lose_nor_double(call: int) -> None:
-    """Whichever call was applied and reported as failed: what is put, written and published is there once, or the error is told."""
+    """Any call may be applied and reported as failed: what is put, written and published is there once, or the caller gets the error."""
     store = ObjectStore()
     system = FaultySystem(store, Fault(errno.ETIMEDOUT, applied=True), call)
     storage = system.storage()
@@ -103,13 +103,13 @@ def test_lost_replies_neither_lose_nor_double(call: int) -> None:
             assert again.read("/r/slot") == b"1"
         for data in (again.read(f"/r/{name}") for name in names_at(again, "/r") if name != "slot"):
             assert data == b"part"
-        assert system.failed not in {"put", "copy"}  # those are looked at
+        assert system.failed not in {"put", "copy"}  # their results are checked
     else:
         assert sorted(names_at(store.storage(), "/r")) == ["b", "slot"]
 
 
 def test_a_long_file_is_sent_in_pieces_and_still_takes_no_name_from_another(store: ObjectStore) -> None:
-    """No store is asked to finish an upload only if the key is free: it goes to a key of its own, and is published from there."""
+    """No store can finish an upload only if the key is free: the upload goes to a separate key, and is published from there."""
     storage = store.storage()
     piece = bytes(5 << 20)
     with storage.create("/r/a") as file:
@@ -127,7 +127,7 @@ def test_a_long_file_is_sent_in_pieces_and_still_takes_no_name_from_another(stor
 
 
 def test_a_long_file_with_a_name_of_its_own_goes_there_at_once(store: ObjectStore) -> None:
-    """A staged file is not copied before it is published, and its key is not asked for."""
+    """A staged file's upload goes to its own key at once, without a copy, and without a check of the key."""
     calls: list[str] = []
     store.watch = lambda _, call: calls.append(call)
     with store.storage().create("/r/token", unique=True) as file:
@@ -139,7 +139,7 @@ def test_a_long_file_with_a_name_of_its_own_goes_there_at_once(store: ObjectStor
 
 
 def test_what_a_dead_writer_has_uploaded_is_found_and_removed(store: ObjectStore) -> None:
-    """An upload that nobody finishes is in no listing; it is found below its path when it is old enough, and dropped."""
+    """A listing does not show an unfinished upload; a search below its path finds it once it is old enough, and it is removed."""
     storage = store.storage()
     with clock.use(FakeClock()):
         file = storage.create("/r/token", unique=True)

@@ -1,4 +1,4 @@
-"""Whoever works on one output is stopped anywhere, overtaken, killed, or cut off from power: no row is lost or doubled."""
+"""Processes on one output are stopped anywhere, overtaken, killed, or lose power: no row is lost or doubled."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOAK = {"max_examples": 5000, "stateful_step_count": 60, "database": None}
 
 
 class Walk(SinkMachine):
-    """The machine with the steps that a test writes out."""
+    """The machine with steps that a test can name."""
 
     def taken_over(self) -> None:
         """B takes the checkpoint over, and A goes on."""
@@ -36,7 +36,7 @@ class Walk(SinkMachine):
         self.go_on(0, None)
 
     def taken_over_for_long(self) -> None:
-        """B goes on until the numbers of A's time are free again, and A goes on."""
+        """B goes on until the record numbers of A's time are free again, and A goes on."""
         self.batches(1, 5)
         self.go_on(0, None)
 
@@ -46,17 +46,17 @@ class Walk(SinkMachine):
         self.go_on(0, None)
 
     def cleaned(self) -> None:
-        """Somebody cleans, and A goes on."""
+        """A user cleans, and A goes on."""
         self.tool(None, clean=True)
         self.go_on(0, None)
 
     def finished(self) -> None:
-        """Somebody finishes, and A goes on."""
+        """A user finishes, and A goes on."""
         self.tool(None, clean=False)
         self.go_on(0, None)
 
     def failed(self) -> None:
-        """The call is an error."""
+        """A's call fails."""
         self.go_on(0, None, fails=True)
 
     def killed(self) -> None:
@@ -65,7 +65,7 @@ class Walk(SinkMachine):
         self.batches(1, 5)
 
     def repeated_without_power(self) -> None:
-        """A's process dies, the batch is run again in the same JVM, then power fails."""
+        """A's process dies, the same JVM runs the batch again, then power fails."""
         self.kill(0, jvm=False)
         self.batch(0, (), None)
         self.power_cut(0)
@@ -82,13 +82,13 @@ MEANWHILE = {
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())  # of other tests, some of which may end meanwhile
+    before = set(threading.enumerate())  # threads of other tests, some of which may end meanwhile
     yield
     assert set(threading.enumerate()) <= before
 
 
 def stopped_at_each_call(options: str, meanwhile: str, *, first: int = 1, step: int = 1) -> int:
-    """Stop a batch of A, one that folds records, before each of its calls, or some; return how many calls there were, or some more."""
+    """Stop a batch of A, which folds records, before each of its calls, or before some; return the number of calls, or slightly more."""
     for number in count(first, step):
         machine = Walk()
         try:
@@ -104,7 +104,7 @@ def stopped_at_each_call(options: str, meanwhile: str, *, first: int = 1, step: 
 
 
 def walked(settings: dict[str, Any], seed: int | None = None) -> None:
-    """Let Hypothesis decide what happens; from a seed, if one is given, the same each time."""
+    """Let Hypothesis decide what happens; with a given seed it decides the same each time."""
     machine = type("Machine", (SinkMachine,), {})  # the seed stays with the class
     if seed is not None:
         hypothesis.seed(seed)(machine)
@@ -118,9 +118,9 @@ def walked(settings: dict[str, Any], seed: int | None = None) -> None:
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
 @pytest.mark.parametrize("options", list(OPTIONS)[:3])
 def test_stopped_at_each_call(options: str, meanwhile: str) -> None:
-    """A driver stands still before any call of a batch while others go on: every row is there once, whoever wrote it.
+    """A driver stops before any call of a batch while others go on: every row is there once, whichever driver wrote it.
 
-    A gate looks at each fifth call, by its seed at others each time; `make explore` at each.
+    A gate checks every fifth call and lets its seed choose which ones; `make explore` checks each call.
     """
     step = effort(5, 1)
     assert stopped_at_each_call(options, meanwhile, first=random.randint(1, step), step=step) > 30  # noqa: S311 - no secret
@@ -128,14 +128,14 @@ def test_stopped_at_each_call(options: str, meanwhile: str) -> None:
 
 @pytest.mark.slow
 def test_any_schedule() -> None:
-    """Hypothesis chooses who does what, and where each stands still, is killed, or meets an error or a power cut."""
+    """Hypothesis chooses who does what, and where each actor stops, is killed, or meets an error or a power cut."""
     walked(EVERYDAY)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_any_schedule_for_long() -> None:
-    """The same with another seed each time, and longer ways."""
+    """The same with another seed each time, and longer runs."""
     walked(SOAK, soak_seed())
 
 
@@ -143,15 +143,15 @@ def test_any_schedule_for_long() -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("options", list(OPTIONS)[3:])
 def test_stopped_at_each_call_with_other_options(options: str) -> None:
-    """Nor is there a call at which parts that fill, or age, are lost or doubled."""
+    """Parts that fill or age are not lost or doubled at any call either."""
     assert all(stopped_at_each_call(options, meanwhile) > 30 for meanwhile in MEANWHILE)
 
 
-# -- what is taken out is missed -----------------------------------------------------------------------------------
+# -- without a rule, a check fails ---------------------------------------------------------------------------------
 
 
 def _take_anything(patch: pytest.MonkeyPatch) -> None:
-    """Commit whatever record the batch began from, whoever has the sink."""
+    """Commit whatever the record is from which the batch began, and whichever driver has the sink."""
     commit = Sink.commit
 
     def changed(self: Sink, batch: Any, results: list[TaskResult]) -> Any:
@@ -164,7 +164,7 @@ def _take_anything(patch: pytest.MonkeyPatch) -> None:
 
 
 def _take_any_epoch(patch: pytest.MonkeyPatch) -> None:
-    """Do not ask who has the sink."""
+    """Do not check which driver has the sink."""
     commit = Sink.commit
 
     def changed(self: Sink, batch: Any, results: list[TaskResult]) -> Any:
@@ -186,7 +186,7 @@ def _publish_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def _sweep_live(patch: pytest.MonkeyPatch) -> None:
-    """Take for garbage what a batch in flight has staged."""
+    """Treat the staged files of a batch in flight as garbage."""
 
     def changed(self: Committer, head: State, **_: bool) -> Iterator[str]:
         named = {s.file for part in head.open for s in part.segments} | {f.staged for f in head.finished}
@@ -200,12 +200,12 @@ def _never_take_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def _fold_anything(patch: pytest.MonkeyPatch) -> None:
-    """Fold also records that are in a fold already, or came later than it."""
+    """Fold records, even if they are already in a fold, or are later than it."""
     patch.setattr(ledger, "_last_folded", lambda _: 0)
 
 
 def _abort_always(patch: pytest.MonkeyPatch) -> None:
-    """Remove what was staged, also if a record names it."""
+    """Remove the staged files, even if a record names them."""
 
     def changed(self: Sink, results: Iterable[TaskResult]) -> None:
         for result in results:
@@ -216,7 +216,7 @@ def _abort_always(patch: pytest.MonkeyPatch) -> None:
 
 
 def _repeat_undurable(patch: pytest.MonkeyPatch) -> None:
-    """Say that a batch is committed without making its record durable."""
+    """Report a batch as committed without making its record durable."""
     commit = Sink.commit
 
     def changed(self: Sink, *arguments: Any) -> Any:
@@ -227,7 +227,7 @@ def _repeat_undurable(patch: pytest.MonkeyPatch) -> None:
 
 
 def _cut_first(patch: pytest.MonkeyPatch) -> None:
-    """Cut a growing file to the length that the ledger gives, then write."""
+    """Cut a growing file to the ledger's length before writing."""
     grow = publish._grow
 
     def changed(storage: LocalStorage, target: str, staging: str, growth: Any, **named: Any) -> None:
@@ -258,7 +258,7 @@ CHANGES = [
 def test_every_rule_is_needed(
     change: Callable[[pytest.MonkeyPatch], None], options: str, meanwhile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without any one rule of the protocol a row is lost, doubled or undecided, or somebody commits who must not."""
+    """Without any one rule of the protocol, a row is lost, doubled or undecided, or a driver commits that must not."""
     change(monkeypatch)
     with pytest.raises((AssertionError, PenstockError)) as found:
         stopped_at_each_call(options, meanwhile)
@@ -269,7 +269,7 @@ def test_every_rule_is_needed(
 def test_any_schedule_finds_it_too(
     change: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has to tell Hypothesis where to look. With this seed it sees both soon; with any other it may take it 2,000 ways."""
+    """Hypothesis finds both faults without a hint. With this seed it finds them soon; with another it may take 2,000 runs."""
     change(monkeypatch)
     with pytest.raises((AssertionError, PenstockError)):
         walked(EVERYDAY | {"derandomize": False, "max_examples": 2000, "phases": [Phase.generate]}, seed=4)

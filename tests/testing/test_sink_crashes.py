@@ -62,14 +62,14 @@ GROW = {"a growing file", "a growing file with a header", "growing files by name
 
 @pytest.fixture(autouse=True)
 def few_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have two growing files be more than a record holds, so that tables are staged; a power cut forgets what was read of them."""
+    """Make two growing files exceed a record's limit, so that tables are staged; a power cut clears the memory of what was read of them."""
     monkeypatch.setattr(lengths, "IN_RECORD", 1)
     monkeypatch.setattr(lengths, "_kept", Forgetful())
 
 
 @pytest.fixture(autouse=True)
 def few_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have two open parts be more than a record holds where that is what is tried, or everything is."""
+    """Make two open parts exceed a record's limit, for the script that tests this and for tests that run all scripts."""
     monkeypatch.setattr(parttables, "_kept", Forgetful())
     monkeypatch.setattr(parttables, "_bases", Forgetful())
     monkeypatch.setattr(parttables, "_own", Forgetful())
@@ -78,7 +78,7 @@ def few_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 class Forgetful(dict[str, object]):
-    """What keeps nothing: each step of a program may be another process's."""
+    """A memory that keeps nothing: each step of a program may run in another process."""
 
     def __setitem__(self, key: str, value: object) -> None:
         """Forget it."""
@@ -86,7 +86,7 @@ class Forgetful(dict[str, object]):
 
 @pytest.fixture(autouse=True)
 def _key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the staging key where those sinks that encrypt are told that it is."""
+    """Put the staging key where the encrypting sinks look for it."""
     monkeypatch.setenv(STAGING_VARIABLE, STAGING_KEY)
 
 
@@ -100,7 +100,7 @@ def explored(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_crash_anywhere_and_again_in_the_recovery() -> None:
-    """Parts roll by size and idleness, span batches, and are finished: crashed at each call, and each recovery too."""
+    """Parts roll by size and idleness, span batches, and are finished: crashed at each call, and so is each recovery."""
     report = explored(MAIN, states_max=2000)
     assert report.states >= 2000
 
@@ -116,7 +116,7 @@ def test_crash_anywhere(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["main", *SCRIPTS])
 def test_crash_anywhere_on_hdfs(name: str) -> None:
-    """The same where names are durable at once, bytes are not, and files of the dead stay open; growing files, too."""
+    """The same where names are durable at once, bytes are not, and files of dead writers stay open; growing files, too."""
     report = explored(MAIN if name == "main" else SCRIPTS[name], CrashHdfs, states_max=300)
     assert report.states >= 25
 
@@ -124,14 +124,14 @@ def test_crash_anywhere_on_hdfs(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["main", *sorted(SCRIPTS.keys() - GROW)])
 def test_crash_anywhere_on_an_object_store(name: str) -> None:
-    """The same protocol holds where there are only whole and conditional puts, at each call and each call of the recovery."""
+    """The same protocol works with only whole and conditional puts, at each call and each call of the recovery."""
     report = explored(MAIN if name == "main" else SCRIPTS[name], ObjectStore)
     assert report.states >= 25
 
 
 @pytest.mark.slow
 def test_crash_and_nobody_restarts() -> None:
-    """After a crash anywhere `penstock finish` publishes exactly what was committed, and may itself be crashed."""
+    """After a crash anywhere, `penstock finish` publishes exactly what was committed, and may be crashed itself."""
     report = crashed(lambda: SinkProgram(*ABANDONED, abandoned=True), states_max=1000)
     assert report.states >= 1000
 
@@ -139,14 +139,14 @@ def test_crash_and_nobody_restarts() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_sync_is_needed() -> None:
-    """Without any one sync of storage or sink something is lost, torn or doubled: none is dead weight or untested."""
+    """Without any one sync of storage or sink, data is lost, torn or doubled: no sync is superfluous or untested."""
     scripts = {
         name: SCRIPTS[name] for name in ("nothing at all", "a growing file", "buckets")
-    } | SCRIPTS  # what misses most first
+    } | SCRIPTS  # the script that misses most syncs comes first
     programs: list[Making] = [partial(SinkProgram, *script) for script in [*scripts.values(), MAIN]]
     places = places_of_syncs(programs)
     assert len(places) > 8
-    programs.insert(1, partial(SinkProgram, *ABANDONED, abandoned=True))  # in front of what takes longer
+    programs.insert(1, partial(SinkProgram, *ABANDONED, abandoned=True))  # before the programs that take longer
     assert not_missed(dict.fromkeys(places, programs), states_max=4000) == []
 
 
@@ -189,7 +189,7 @@ def note_before_publishing(patch: pytest.MonkeyPatch) -> None:
 def test_exchanged_steps_are_noticed(
     exchange: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With two steps of a commit in the other order a crash shows a row that is undecided, or loses one."""
+    """If two steps of a commit are exchanged, a crash shows an undecided row, or loses one."""
     exchange(monkeypatch)
     report = explore(SinkProgram(*MAIN), depth=2, states_max=20_000)
     print(f"{exchange.__name__}: {report.first}")  # noqa: T201 - the table is asked for
@@ -198,7 +198,7 @@ def test_exchanged_steps_are_noticed(
 
 @pytest.mark.slow
 def test_same_seed_same_run() -> None:
-    """Two explorations with one seed see the same states and the same futures."""
+    """Two explorations with one seed see the same states and the same continuations."""
     steps, options = MAIN
     first, second = (explore(SinkProgram(steps, options), seed=7, images_max=4, states_max=1000) for _ in range(2))
     assert (first.states, first.futures, first.complaints) == (second.states, second.futures, second.complaints)
@@ -206,7 +206,7 @@ def test_same_seed_same_run() -> None:
 
 @pytest.mark.slow
 def test_what_is_known_is_not_explored_again() -> None:
-    """Behind a look at each single crash, one at crashes of the recoveries goes on with fewer of them."""
+    """After an exploration of each single crash, an exploration of crashes in recoveries has fewer states to follow."""
     known = Known()
     crash = partial(explore, profile=ObjectStore)
     crash(SinkProgram(*SCRIPTS["members"]), depth=1, known=known)

@@ -1,4 +1,4 @@
-"""Every system call of the sink fails once, with every error: a typed error or full success, no leak, and it goes on."""
+"""Every system call of the sink fails once, with every error: a typed error or full success, no leak, and the sink goes on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.ETIMEDOUT)
 FAULTS = [*(Fault(error) for error in ERRORS), Fault(errno.EIO, applied=True), Fault(None)]
-IN_GATE = [  # each fault somewhere, and in each script one that is reported and one that is not, or too late
+IN_GATE = [  # each fault somewhere; in each script a fault that is reported, and one that is not reported or comes too late
     *product(["main"], [Fault(errno.EIO), Fault(errno.EIO, applied=True), Fault(None)]),
     *product(["buckets"], [Fault(errno.ENOSPC), Fault(None)]),
     *product(["a growing file"], [Fault(errno.EDQUOT), Fault(errno.EIO, applied=True), Fault(None)]),
@@ -29,13 +29,13 @@ IN_GATE = [  # each fault somewhere, and in each script one that is reported and
 ]
 
 
-# What is left behind by a failure decides alone what comes after it, as in `explore`: most errors of most calls leave the same,
-# and the program is started again on each disk and memory once.
+# Only the state after a failure decides what follows, as in `explore`: most errors of most calls leave the same state,
+# and the program is started again only once for each disk and memory.
 KNOWN: defaultdict[Hashable, set[Hashable]] = defaultdict(set)
 
 
 def run(program: Program, system: Crashable, attempt: int) -> PenstockError | None:
-    """Run the program to its end, or to a typed error; anything else fails the test. Its names tell the attempt."""
+    """Run the program to its end, or to a typed error; any other error fails the test. Its file names contain the attempt."""
     tokens = count()
     with clock.use(FakeClock()), unique.use(lambda: f"{attempt}{next(tokens):031d}"):
         try:
@@ -46,14 +46,14 @@ def run(program: Program, system: Crashable, attempt: int) -> PenstockError | No
 
 
 class Listed(FaultySystem):
-    """A system of which no call fails, and which has their names."""
+    """A system in which no call fails, and which records the names of the calls."""
 
     def __init__(self, system: Crashable) -> None:
         super().__init__(system, Fault(None), 0)
         self.names: list[str] = []
 
     def counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function, whose name is listed when it is called."""
+        """Return the function, which records its name when it is called."""
 
         def call(*arguments: Any, **named: Any) -> Any:
             self.names.append(name)
@@ -64,7 +64,7 @@ class Listed(FaultySystem):
 
 
 def calls_met(program: SinkProgram, fault: Fault, profile: Callable[[Any], Crashable]) -> Iterable[int]:
-    """Return which calls the fault does something to: a short count is one of writes alone, every other one runs as if there were none."""
+    """Return the calls that the fault affects: a short count affects only writes, and every other call runs as if there were no fault."""
     if fault.error is not None:
         return count(1)
     listed = Listed(profile(None))
@@ -79,9 +79,9 @@ def tried(
     profile: Callable[[Any], Crashable],
     known: set[Hashable],
 ) -> tuple[str | None, bool]:
-    """Run a program with the fault, then again without; return the call that failed and whether that was reported.
+    """Run a program with the fault, then without; return the failed call and whether the failure was reported.
 
-    What is left that is `known` has been looked at, and gone on with, before.
+    A `known` state has been explored before and is not followed again.
     """
     program.memory, disk = -1, profile(None)
     faulty = FaultySystem(disk, fault, at)
@@ -95,14 +95,14 @@ def tried(
     if error is not None:
         again = run(program, disk, 2)
         assert again is None, f"{where}; then {again}"
-    worst = profile(next(disk.images()))  # what a power cut leaves for sure: nothing that failed may count as durable
+    worst = profile(next(disk.images()))  # the worst that a power cut leaves: no failed call may count as durable
     assert program.check(worst, final=True) == [], where
     known.add(left)
     return faulty.failed, error is not None
 
 
 def each(name: str, fault: Fault, profile: Callable[[Any], Crashable] = CrashDisk) -> Counter[str]:
-    """Let each call of a script fail once; return the names of the calls, each with how often its failure was reported."""
+    """Let each call of a script fail once; return for each call's name how often its failure was reported."""
     program = SinkProgram(*(MAIN if name == "main" else SCRIPTS[name]))
     failed: Counter[str] = Counter()
     for at in calls_met(program, fault, profile):
@@ -120,7 +120,7 @@ def each(name: str, fault: Fault, profile: Callable[[Any], Crashable] = CrashDis
     ids=str,
 )
 def test_every_call_fails_once(name: str, fault: Fault) -> None:
-    """Whatever call fails, the batch fails whole or is done; the same program then ends as if nothing had been."""
+    """Whichever call fails, the batch fails whole or is done; the same program then ends as if nothing had failed."""
     failed = each(name, fault)
     if fault.error is None:
         assert failed == {"write": 0}, "a short count is no error"
@@ -133,7 +133,7 @@ def test_every_call_fails_once(name: str, fault: Fault) -> None:
 @pytest.mark.parametrize("fault", [Fault(errno.ETIMEDOUT), Fault(errno.ETIMEDOUT, applied=True)], ids=str)
 @pytest.mark.parametrize("name", ["main", "buckets", "members", "old and idle"])
 def test_every_request_to_an_object_store_fails_once(name: str, fault: Fault) -> None:
-    """Whatever request fails, or loses its reply: nothing is lost or doubled, and the same program ends as if nothing had been."""
+    """Whichever request fails, or loses its reply: nothing is lost or doubled, and the same program ends as if nothing had failed."""
     assert each(name, fault, ObjectStore).keys() >= {"put", "copy", "head", "begin", "objects", "remove"}
 
 
@@ -141,7 +141,7 @@ def test_every_request_to_an_object_store_fails_once(name: str, fault: Fault) ->
 @pytest.mark.parametrize("fault", [Fault(errno.EIO), Fault(errno.EIO, applied=True)], ids=str)
 @pytest.mark.parametrize("name", ["main", "buckets", "a growing file"])
 def test_every_call_of_hdfs_fails_once(name: str, fault: Fault) -> None:
-    """Whatever call fails, or loses its reply: nothing is lost or doubled, and the same program ends as if nothing had been."""
+    """Whichever call fails, or loses its reply: nothing is lost or doubled, and the same program ends as if nothing had failed."""
     calls = {
         "create",
         "writer.write",

@@ -1,4 +1,4 @@
-"""The source's bookkeeping on a disk that loses power at every call: each record in one batch, each replay the same."""
+"""The source's bookkeeping on a disk that loses power at every call: each record is in one batch, and each replay is the same."""
 
 from __future__ import annotations
 
@@ -36,37 +36,37 @@ OPTIONS = {
 
 @pytest.fixture(autouse=True)
 def long_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every plan be too long for the offset, so that all go to side records."""
+    """Make every plan too long for the offset, so that all plans go to side records."""
     monkeypatch.setattr(sides, "INLINE_BYTES", 2)
 
 
 def query(options: dict[str, str], wander: tuple[str, ...] = ()) -> SourceProgram:
-    """Return a query to be crashed."""
+    """Return a query to crash."""
     return SourceProgram(FILES, LANDING, options, wander)
 
 
 def omitting(options: dict[str, str], omit: str = "", wander: tuple[str, ...] = ()) -> Report:
-    """Explore a query two crashes deep, without a sync, until something is wrong."""
+    """Explore a query two crashes deep, without one sync, until a check fails."""
     program = query(options, wander)
     return explore(program, profile=program.disk, states_max=STATES_MAX, omit=lambda place: place == omit)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_crash_anywhere_and_again_in_the_recovery(name: str) -> None:
-    """Whatever a crash takes, and wherever, the batches hold each record once and a replay holds the same."""
+    """Whatever a crash destroys, and wherever it happens, the batches hold each record once and a replay holds the same records."""
     make = partial(query, OPTIONS[name])
     assert crashed(make, make().disk).states > 500
 
 
 def test_files_that_go_and_come_back_while_it_crashes() -> None:
-    """Files are moved away and back between the batches: whatever a crash takes, each record is read once."""
+    """Files are moved away and back between the batches: whatever a crash destroys, each record is read once."""
     make = partial(query, {"maxFilesPerTrigger": "3", "lateness": "1h"}, wander=("a", "c"))
     assert crashed(make, make().disk).states > 500
 
 
 @pytest.mark.parametrize("retention", ["0s", "1ms"])
 def test_files_are_archived_while_it_crashes(monkeypatch: pytest.MonkeyPatch, retention: str) -> None:
-    """Whatever a crash takes while files are archived: each record is read once, a replay is the same, no file is lost or left."""
+    """Whatever a crash destroys while files are archived: each record is read once, a replay is the same, no file is lost or left over."""
     monkeypatch.setattr(sides, "INLINE_BYTES", 1 << 20)
     options = ARCHIVING | {"retention": retention}
     make = partial(SourceProgram, {"a": b"a-0\n", "b": b"b-0\n"}, {"e": b"e-0\n"}, options)
@@ -74,7 +74,7 @@ def test_files_are_archived_while_it_crashes(monkeypatch: pytest.MonkeyPatch, re
 
 
 def test_files_are_deleted_while_it_crashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark does not sync its commit log: no crash takes the entry of a batch whose files are removed, which nobody could replay."""
+    """Spark does not sync its commit log: a file is removed only when no crash can take its batch's entry, and so ask for a replay."""
     monkeypatch.setattr(sides, "INLINE_BYTES", 1 << 20)
     options = {"maxFilesPerTrigger": "1", "cleanSource": "delete"}
     make = partial(DeletingProgram, {"a": b"a-0\n"}, {"e": b"e-0\n"}, options)
@@ -84,7 +84,7 @@ def test_files_are_deleted_while_it_crashes(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def failing(make: Callable[[], SourceProgram], fault: Fault, *, starts: int) -> set[str]:
-    """Let each call of a query fail once, and start it again `starts` times; return which calls there were."""
+    """Let each call of a query fail once, and start the query again `starts` times; return the names of the calls."""
     failed: set[str] = set()
     for at in count(1):
         program = make()
@@ -107,25 +107,25 @@ def failing(make: Callable[[], SourceProgram], fault: Fault, *, starts: int) -> 
 
 @pytest.mark.parametrize("fault", effort([Fault(errno.EIO), Fault(errno.EIO, applied=True)], FAULTS), ids=str)
 def test_every_call_fails_once_while_files_are_archived(fault: Fault) -> None:
-    """Whatever call fails, the query goes on or raises a typed error, and in the end every file is read once and archived.
+    """Whichever call fails, the query goes on or raises a typed error, and in the end every file is read once and archived.
 
-    What was noted for another try is cleaned by the second start.
+    The second start cleans the files that were noted for another try.
     """
     make = partial(SourceProgram, {"a": b"a-0\n", "b": b"b-0\n"}, {"e": b"e-0\n"}, ARCHIVING)
     assert {"rename", "link", "unlink", "fsync"} <= failing(make, fault, starts=2)
 
 
 def test_forgotten_files_are_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without what the offset has of files that are away, the exploration finds records that are read twice."""
+    """If the offset does not keep the files that are away, the exploration finds records that are read twice."""
     to_json = recent.Recent.to_json
     monkeypatch.setattr(recent.Recent, "to_json", lambda self: {k: v for k, v in to_json(self).items() if k != "gone"})
     assert omitting({"maxFilesPerTrigger": "3", "lateness": "1h"}, wander=("a", "c")).complaints
 
 
 def test_every_sync_is_needed() -> None:
-    """Without any one sync of the side records a restart cannot read its plan."""
+    """Without any one sync of the side records, a restart cannot read its plan."""
     places: set[str] = set()
-    program = SourceProgram(FILES, {}, {})  # nobody else syncs
+    program = SourceProgram(FILES, {}, {})  # nothing else syncs
 
     def note(place: str) -> bool:
         places.add(place)
@@ -138,13 +138,13 @@ def test_every_sync_is_needed() -> None:
 
 @pytest.mark.parametrize("fault", effort([Fault(errno.ENOSPC), Fault(errno.EIO, applied=True)], FAULTS), ids=str)
 def test_every_call_fails_once(fault: Fault) -> None:
-    """Whatever call fails, planning and reading raise a typed error or are done, and the next start goes on from there."""
+    """Whichever call fails, planning and reading raise a typed error or are done, and the next start goes on from there."""
     failed = failing(partial(query, {"maxFilesPerTrigger": "2"}), fault, starts=1)
     assert {"open", "pread", "fstat", "scandir", "stat", "link", "fsync", "unlink", "close"} <= failed
 
 
 def test_plans_that_no_replay_asks_for_go() -> None:
-    """At the end of a query no more than the last two long plans are left beside the checkpoint."""
+    """At the end of a query at most the last two long plans are left next to the checkpoint."""
     program = SourceProgram(FILES, LANDING, {"batchBoundary": "file"})
     disk = program.disk()
     program.run(disk, lambda: None)

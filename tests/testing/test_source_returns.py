@@ -1,4 +1,4 @@
-"""Files that go and come back, drivers that die, listings that fail, in any order: each record is read once, or named."""
+"""Files that go and come back, drivers that die, listings that fail, in any order: each record is read once, or its file is reported."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SOAK = {"max_examples": 20_000, "stateful_step_count": 60, "database": None}
 
 
 def walked(settings: dict[str, Any], seed: int | None = None) -> None:
-    """Let Hypothesis decide what happens; from a seed, if one is given, the same each time."""
+    """Let Hypothesis decide what happens; with a given seed it decides the same each time."""
     machine = type("Machine", (SourceMachine,), {})  # the seed stays with the class
     if seed is not None:
         hypothesis.seed(seed)(machine)
@@ -48,11 +48,11 @@ def test_any_fate_of_files() -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_any_fate_of_files_for_long() -> None:
-    """The same with another seed each time, and longer ways."""
+    """The same with another seed each time, and longer runs."""
     walked(SOAK, soak_seed())
 
 
-# -- what is taken out is missed -----------------------------------------------------------------------------------
+# -- without a rule, a check fails ---------------------------------------------------------------------------------
 
 
 def _without(name: str) -> Callable[[pytest.MonkeyPatch], None]:
@@ -66,7 +66,7 @@ def _without(name: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 
 def _gone_as_if_all_were_known(patch: pytest.MonkeyPatch) -> None:
-    """Where it cannot be told what went, take what comes for new."""
+    """Where the source cannot tell which files went, take arriving files as new."""
     recall = recent.recall
 
     def changed(*arguments: Any) -> Recalled:
@@ -76,12 +76,12 @@ def _gone_as_if_all_were_known(patch: pytest.MonkeyPatch) -> None:
 
 
 def _all_that_arrived_is_decided(patch: pytest.MonkeyPatch) -> None:
-    """Do not look whether files wait behind the cursor."""
+    """Do not check whether files wait after the cursor."""
     patch.setattr(Backlog, "behind_since", lambda _self, _cursor: None)
 
 
 def _line_moves(patch: pytest.MonkeyPatch) -> None:
-    """Take what came behind the line of a bounded run for decided."""
+    """Treat files that came after the limit of a bounded run as decided."""
     refresh = Arrivals.refresh_behind_line
 
     def changed(self: Any, cursor: Any) -> None:
@@ -92,22 +92,22 @@ def _line_moves(patch: pytest.MonkeyPatch) -> None:
 
 
 def _any_selection(patch: pytest.MonkeyPatch) -> None:
-    """Do not ask what an offset's driver looked at."""
+    """Do not ask what the offset's driver selected."""
     patch.setattr(Arrivals, "_circumstances", lambda _: "")
 
 
 def _directories_have_been_there(patch: pytest.MonkeyPatch) -> None:
-    """Take a file's own arrival for that of its place, too."""
+    """Treat a file's arrival time as that of its directory, too."""
     patch.setattr(scan, "_later", lambda _above, own: own)
 
 
 def _rest_of_anything(patch: pytest.MonkeyPatch) -> None:
-    """Go on in whatever is there of a file that was cut."""
+    """Continue in whatever file stands in place of the one that is being read in parts."""
     patch.setattr(BegunFiles, "digest", lambda _self, _file, _at: "same")
 
 
 def _times_that_can_be_set(patch: pytest.MonkeyPatch) -> None:
-    """Believe a directory's modification time alone."""
+    """Trust a directory's modification time alone."""
     listed = scan.Scan._directory
 
     def changed(self: Any, folder: str, known: Any, entry: Any, *, everything: bool) -> None:
@@ -117,7 +117,7 @@ def _times_that_can_be_set(patch: pytest.MonkeyPatch) -> None:
 
 
 def _pending_stays(patch: pytest.MonkeyPatch) -> None:
-    """Plan what was there once."""
+    """Plan a file because it was there once."""
     patch.setattr(Arrivals, "_leave", lambda self, files: self._recent.leave(files))
 
 
@@ -134,7 +134,7 @@ CHANGES = [
 ]
 
 
-SEED = 34  # with it both are seen within ten ways, with another one it may take thousands
+SEED = 34  # finds both within ten runs; another seed may need thousands
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ SEED = 34  # with it both are seen within ten ways, with another one it may take
 def test_every_rule_is_needed(
     change: Callable[[pytest.MonkeyPatch], None], seed: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without any one rule a record is lost without a word, read twice, or called late for nothing."""
+    """Without any one rule, a record is lost silently, read twice, or called late for no reason."""
     change(monkeypatch)
     with pytest.raises(AssertionError):
         walked(EVERYDAY | {"max_examples": 3000, "phases": [Phase.generate], "report_multiple_bugs": False}, seed)

@@ -1,4 +1,4 @@
-"""An ingest of topics that is killed at each step of its batches, without Spark and without brokers: their answers are made up."""
+"""An ingest of topics is killed at each step of its batches, without Spark and without brokers: their answers are simulated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def program(monkeypatch: pytest.MonkeyPatch, offsets: int) -> TopicsProgram:
-    """Return an ingest of a topic, whose brokers answer for it."""
+    """Return an ingest of a topic with simulated brokers."""
     ingest = TopicsProgram(offsets)
     monkeypatch.setattr(read, "read", ingest.brokers.read)
     return ingest
@@ -31,7 +31,7 @@ def program(monkeypatch: pytest.MonkeyPatch, offsets: int) -> TopicsProgram:
 
 @pytest.mark.slow
 def test_killed_at_each_step_of_an_ingest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed anywhere, and again in the recovery, with leaders that change meanwhile, each committed record is visible once in the end."""
+    """Killed anywhere and again in the recovery, while leaders change, each committed record is visible once in the end."""
     for depth, images_max, states_max in effort(((1, 2, None), (2, 2, 60)), ((1, 64, None), (2, 2, None))):
         ingest = program(monkeypatch, effort(5, 16))
         report = explore(ingest, depth=depth, images_max=images_max, states_max=states_max)
@@ -40,7 +40,7 @@ def test_killed_at_each_step_of_an_ingest(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_task_that_reads_on_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With tasks that read an offset more than was planned, or one less, the program above says so."""
+    """If a task reads one offset more than planned, or one less, the program above reports it."""
     ingest = program(monkeypatch, 5)
     exact = ingest.brokers.read
     for more, complaint in ((1, "twice|2 times|doubled|more than once"), (-1, "lost|missing|never")):

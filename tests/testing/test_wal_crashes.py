@@ -1,4 +1,4 @@
-"""The log on a disk that loses power at every call: what is acknowledged survives, what is read is a prefix."""
+"""The log on a disk that loses power at every call: acknowledged records survive, and a reader gets a prefix."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ REPAIRS: dict[str, Callable[[], Program]] = {
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_crash_anywhere_and_again_in_the_recovery(name: str, profile: type[Crashable]) -> None:
-    """Groups, rolls, purges and windows, crashed at each call, and each recovery too, on every kind of storage."""
+    """Groups, rolls, purges and windows are crashed at each call, and so is each recovery, on every kind of storage."""
     assert crashed(PROGRAMS[name], profile).states > 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REPAIRS)
 def test_crash_anywhere_in_a_repair(name: str) -> None:
-    """A repair is crashed at each call, and done again: what is right before the damage stays, in every moment."""
+    """A repair is crashed at each call, and done again: the intact records before the damage are there at every moment."""
     assert crashed(REPAIRS[name]).states > 200
 
 
 @pytest.mark.slow
 def test_every_sync_is_needed() -> None:
-    """Without any one sync of the log something acknowledged is lost or damaged: none is dead weight or untested."""
+    """Without any one sync of the log, an acknowledged record is lost or damaged: no sync is superfluous or untested."""
     everything = [*PROGRAMS.values(), *REPAIRS.values()]
     places = [
         place for place in places_of_syncs(everything) if " < " in place
-    ]  # the others are of the programs themselves
+    ]  # the others are in the programs themselves
     assert len(places) > 3
     of_the_log = [*REPAIRS.values(), PROGRAMS["purging"]]
     chosen = {place: of_the_log if "log.py" in place else list(PROGRAMS.values()) for place in places}

@@ -1,4 +1,4 @@
-"""The window store on storage that loses power at every call: what somebody has seen of a window stays."""
+"""The window store on storage that loses power at every call: what a reader has seen of a window stays."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_crash_anywhere_and_again_in_the_recovery(name: str, profile: type[Crashable]) -> None:
-    """Saves, rolls and purges, crashed at each call, and each recovery too: no window that was seen changes or goes."""
+    """Saves, rolls and purges are crashed at each call, and so is each recovery: no window that was seen changes or goes."""
     assert crashed(PROGRAMS[name], profile, states_max=500).states > 10
 
 
 def test_every_sync_is_needed() -> None:
-    """Without any one sync, or purge that is made durable, a window that was seen is lost, changed or in the way."""
+    """Without any one sync or durable purge, a window that was seen is lost, changed or in the way."""
     programs = list(PROGRAMS.values())
     places = places_of_syncs(programs)
     assert len(places) > 3
@@ -42,12 +42,12 @@ def test_every_sync_is_needed() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", [CrashDisk, CrashHdfs, ObjectStore])
 def test_a_replayable_stream_is_crashed_anywhere(profile: type[Crashable]) -> None:
-    """Each item of a queue is in one batch, also when the batch is replayed, and is acknowledged when that is done."""
+    """Each item of a queue is in one batch, also when the batch is replayed, and is acknowledged when the batch is done."""
     assert crashed(lambda: ReplayProgram(6), profile, states_max=500).states > 10
 
 
 class AcknowledgedWhenRead(Replay):
-    """Failure 3: upstream is told when a window is saved."""
+    """Failure 3: a window is acknowledged upstream when it is saved."""
 
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         end = super().latest(start)
@@ -65,7 +65,7 @@ class ForgottenTooEarly(Replay):
 
 
 class ReadOn(Replay):
-    """Failure 4: the next window is read though upstream was not told of the last one."""
+    """Failure 4: the next window is read although upstream was not told about the last one."""
 
     def _commit(self, window: int) -> None:
         self._last, self._committed = self._store.load(window), window
@@ -73,5 +73,5 @@ class ReadOn(Replay):
 
 @pytest.mark.parametrize("kind", [AcknowledgedWhenRead, ForgottenTooEarly, ReadOn])
 def test_every_rule_is_needed(kind: type[Replay]) -> None:
-    """A stream that keeps one rule less is found out."""
+    """The exploration finds a stream that breaks one of the rules."""
     assert explore(ReplayProgram(6, kind), images_max=12, states_max=2000).complaints

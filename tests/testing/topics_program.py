@@ -64,7 +64,7 @@ class Brokers:
         return [at for at in range(begin, end) if (at + partition.number) % 4]
 
     def read(self, options: Options, wanted: Range) -> Iterator[pa.RecordBatch]:
-        """Stand for `kafka.read.read`: a batch a record."""
+        """Stand in for `kafka.read.read`, with one record in each batch."""
         for at in self.records(wanted.partition, wanted.begin, wanted.end):
             row = dict.fromkeys(read.schema(options).names) | {
                 "value": row_of(wanted.partition, at),
@@ -77,12 +77,12 @@ class Brokers:
 
 
 def row_of(partition: Partition, at: int) -> bytes:
-    """Return the value of a record, which is its line in the output, too."""
+    """Return a record's value, which is also its line in the output."""
     return b'{"id":%d,"name":"%d"}' % (at, partition.number)
 
 
 class TopicsProgram(Program):
-    """Plans, notes the offset, reads, commits; its memory is Spark's offset log, of which a restart repeats the last batch."""
+    """Plans, notes the offset, reads, commits; its memory is Spark's offset log; a restart repeats the last batch of the log."""
 
     memory: tuple[str, ...]
 
@@ -97,7 +97,7 @@ class TopicsProgram(Program):
         self._options = parse(SINK, {"path": ROOT, "format": "json", "rollRows": "3"}, what="sink")
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
-        """Be a driver that starts, and goes on until there is nothing more."""
+        """Act as a driver that starts, and goes on until there are no more records."""
         storage = disk.storage()
         storage.make_directory(ROOT)
         sink, owner = Sink(storage, ROOT, self._options, "s"), f"driver-{clock.now_ns()}"
@@ -117,7 +117,7 @@ class TopicsProgram(Program):
             Sink.existing(storage, ROOT, "s").finish()
 
     def _batch(self, sink: Sink, owner: str, number: int) -> None:
-        # Spark asks for the offset in front of the first batch at each start: here for another one each time.
+        # Spark asks for the offset before the first batch at each start; here each start gets another one.
         start = json.loads(self.memory[number - 1]) if number else {"orders": {"0": 1 + len(self.memory)}}
         batch = Batch(QUERY, number)
         begun = sink.begin(owner, batch)
@@ -129,7 +129,7 @@ class TopicsProgram(Program):
         sink.commit(batch, results)
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """Look at the output: no record twice, none that was not decided; at the end all."""
+        """Look at the output: no record twice, none that was not decided; at the end all records."""
         lines = [line for data in visible(disk.storage(), ROOT).values() for line in data.splitlines()]
         head = Ledger(disk.storage(), f"{ROOT}/{STATE_DIRECTORY}/s/ledger", "s").head()
         decided = head.last_batch(QUERY)
@@ -137,7 +137,7 @@ class TopicsProgram(Program):
         return compare(lines, acknowledged=committed, offered=self._rows(len(self.memory) - 1)).complaints(final=final)
 
     def _rows(self, batch: int) -> list[bytes]:
-        """Return the rows up to a batch, as its offset has them."""
+        """Return the rows up to a batch, according to its offset."""
         if batch < 0:
             return []
         ends = json.loads(self.memory[batch])["orders"].items()

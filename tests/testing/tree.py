@@ -1,4 +1,4 @@
-"""A file system in memory with all the times that one has, and everything that may happen to files behind a source's back."""
+"""A file system in memory with all the times of a real one, and everything that may happen to files without the source's knowledge."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Opened:
 
 
 class Tree(LocalStorage):
-    """The storage. With `plain` it shows what an HDFS does: no inodes, and no time but the one that can be set.
+    """The storage. With `plain` it acts like an HDFS: no inodes, and only the one time that users can set.
 
     `broken` is a directory that cannot be listed.
     """
@@ -60,7 +60,7 @@ class Tree(LocalStorage):
         return Node(next(self._inodes), now if modified_ns is None else modified_ns, now, data, names)
 
     def find(self, path: str) -> Node | None:
-        """Return what is at a path, which begins with a slash."""
+        """Return the node at a path, which begins with a slash."""
         node: Node | None = self._root
         for name in filter(None, path.split("/")):
             node = node.names.get(name) if node and node.names is not None else None
@@ -73,7 +73,7 @@ class Tree(LocalStorage):
         identity, arrived_ns = ("", None) if self._plain else (str(node.inode), node.changed_ns)
         return Entry(name, is_directory, size, node.modified_ns, identity, arrived_ns, not is_directory)
 
-    # -- what a source calls -----------------------------------------------------------------------------------------
+    # -- the source's calls ------------------------------------------------------------------------------------------
 
     def stat(self, path: str) -> Entry:
         node = self.find(path)
@@ -127,7 +127,7 @@ class Tree(LocalStorage):
         return node
 
     def write(self, path: str, data: bytes, modified_ns: int, *, in_place: bool = False) -> None:
-        """Write a file, under a new inode or into the one that is there."""
+        """Write a file, under a new inode or into the existing one."""
         node = self.find(path)
         if node is not None and in_place:
             node.data, node.modified_ns, node.changed_ns = data, modified_ns, clock.now_ns()
@@ -139,7 +139,7 @@ class Tree(LocalStorage):
         self._link(*self._folder(path), node)
 
     def lose(self, path: str) -> Node:
-        """Take a name away, and return what had it."""
+        """Remove a name, and return the node that had it."""
         folder, name = self._folder(path)
         assert folder.names is not None
         node = folder.names.pop(name)
@@ -147,13 +147,13 @@ class Tree(LocalStorage):
         return node
 
     def touch_back(self, path: str, modified_ns: int) -> None:
-        """Set the modification time of what is there."""
+        """Set the modification time of a node."""
         node = self.find(path)
         assert node is not None
         node.modified_ns, node.changed_ns = modified_ns, clock.now_ns()
 
     def change_mode(self, path: str) -> None:
-        """Change what is no time, size or name."""
+        """Change an attribute other than times, size and name."""
         node = self.find(path)
         assert node is not None
         node.changed_ns = clock.now_ns()

@@ -22,13 +22,13 @@ ROOT = "/log"
 
 
 def record(number: int) -> bytes:
-    """Return record number so and so; some are empty, some are long."""
+    """Return the record with this number; some are empty, some are long."""
     return b"" if number % 5 == 3 else b"%d." % number * (1 + number % 4 * 60)
 
 
 def read(storage: Storage, mode: str = "tail") -> tuple[int, list[bytes]]:
-    """Return the number of the first record that is kept, and all of them; a restart closes what a dead writer has left open."""
-    storage.make_directory(ROOT)  # nothing may be there yet, which is no empty log
+    """Return the number of the first kept record, and all records; a restart closes the segment that a dead writer left open."""
+    storage.make_directory(ROOT)  # nothing may be there yet, which is not the same as an empty log
     if not storage.reads_open:
         Writer(ROOT, storage=storage).close()
     with Reader(ROOT, mode=mode, storage=storage) as reader:
@@ -37,10 +37,10 @@ def read(storage: Storage, mode: str = "tail") -> tuple[int, list[bytes]]:
 
 
 class WalProgram(Program):
-    """Appends records in groups to short segments, and purges. Its memory is what was acknowledged, and up to where it purged.
+    """Appends records in groups to short segments, and purges. Its memory is the acknowledged records, and the end of the purge.
 
-    A restart goes on with the record behind the last one that it finds: appended and not acknowledged, it may be there.
-    `killed`: each group is first written by a process that dies before its sync, while the machine stays up.
+    A restart goes on after the last record that it finds; this record may have been appended without an acknowledgement.
+    `killed`: a process that dies before its sync first writes each group, while the machine stays up.
     """
 
     memory: tuple[int, int]
@@ -62,7 +62,7 @@ class WalProgram(Program):
         self._whole = whole
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
-        """Write until all is acknowledged."""
+        """Write until all records are acknowledged."""
         storage = disk.storage()
         total = sum(self._groups)
         if self._killed:
@@ -105,7 +105,7 @@ class WalProgram(Program):
             Log(ROOT, storage=storage).purge(before)
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """Read it: a run of what was appended, from where it may begin to behind what was acknowledged."""
+        """Read the log: a run of appended records, from a permitted begin to at least the last acknowledged one."""
         acknowledged, purged = self.memory
         first, records = read(disk.storage())
         found = []
@@ -119,9 +119,9 @@ class WalProgram(Program):
 
 
 class OperatorProgram(Program):
-    """An operator whose state is the list of what it applied, checkpointed and committed now and then.
+    """An operator whose state is the list of what it applied; from time to time it is checkpointed and committed.
 
-    Its memory is the last window that it knows to be flushed, and the one at which its state was last saved, with the state.
+    Its memory is the last window that it knows to be flushed, and its last saved state with the window of that state.
     """
 
     memory: tuple[int, int, tuple[bytes, ...]]
@@ -131,7 +131,7 @@ class OperatorProgram(Program):
         self._windows = windows
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
-        """Be restored, and go on with the window behind the last one that was flushed."""
+        """Restore the operator, and go on with the window after the last flushed one."""
         _, checkpointed, saved = self.memory
         state = list(saved)
         with Manager(ROOT, lambda _, more: state.extend(more), segment_size=300, storage=disk.storage()) as manager:
@@ -150,7 +150,7 @@ class OperatorProgram(Program):
                 rest()
 
     def applied(self, windows: int) -> list[bytes]:
-        """Return what is applied after so many windows."""
+        """Return what is applied after the given number of windows."""
         return [made for window in range(windows) for made in self._records(window)]
 
     @staticmethod
@@ -158,7 +158,7 @@ class OperatorProgram(Program):
         return [record(10 * window + n) for n in range(window % 3)]
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """Restore from the last checkpoint, as a look: what was flushed is there."""
+        """Restore from the last checkpoint, read-only: the flushed windows are there."""
         flushed, checkpointed, saved = self.memory
         state = list(saved)
         with Manager(ROOT, lambda _, more: state.extend(more), storage=disk.storage()) as manager:
@@ -170,9 +170,9 @@ class OperatorProgram(Program):
 
 
 class CheckpointProgram(Program):
-    """An operator whose engine takes it back to its checkpoint: the log hands back what its state lacks up to there, and drops the rest.
+    """An operator that its engine resets to its checkpoint: the log returns what the state lacks up to there, and drops the rest.
 
-    Its memory is what outlives a crash elsewhere: the engine's checkpoint, the position at which the state was saved, and the state.
+    Its memory survives a crash elsewhere: the engine's checkpoint, the position at which the state was saved, and the state.
     """
 
     memory: tuple[int, str, tuple[bytes, ...]]
@@ -182,7 +182,7 @@ class CheckpointProgram(Program):
         self._windows = windows
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
-        """Be taken back, and go on behind the checkpoint."""
+        """Reset the operator, and go on after the checkpoint."""
         with self._restored(disk, state := list[bytes]()) as manager:
             for window in range(self.memory[0] + 1, self._windows):
                 manager.append(b"%d" % window)
@@ -205,7 +205,7 @@ class CheckpointProgram(Program):
         return manager
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """Take the operator back, as a look: it has what was applied up to the checkpoint, each once."""
+        """Reset the operator, read-only: it has what was applied up to the checkpoint, each once."""
         with self._restored(disk, state := list[bytes]()):
             checkpointed = self.memory[0]
         expected = [b"%d" % window for window in range(checkpointed + 1)]
@@ -216,9 +216,9 @@ class CheckpointProgram(Program):
 
 
 class StreamProgram(Program):
-    """A log that is written by processes that die behind a write, before its sync, and read as a stream meanwhile.
+    """A log whose writers die after a write and before its sync; meanwhile a stream reads it.
 
-    Its memory is what outlives a crash elsewhere: the engine's offsets, and the records that each batch brought. A restart reads the
+    Its memory survives a crash elsewhere: the engine's offsets, and the records of each batch. A restart reads the
     last batch again.
     """
 
@@ -229,10 +229,10 @@ class StreamProgram(Program):
         self._groups = groups
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
-        """Append a group, read what is there, and so on; every other writer dies."""
+        """Append a group, read the available records, and so on; every other writer dies."""
         storage = disk.storage()
         if not storage.reads_open:
-            Writer(ROOT, storage=storage).close()  # a segment that a dead writer has open is not read before that
+            Writer(ROOT, storage=storage).close()  # a segment that a dead writer left open is not read before this
         if self.memory[0]:
             self._batch(storage, len(self.memory[0]) - 1)
         for dies in cycle(("error@1", "error@2", "")):
@@ -270,7 +270,7 @@ class StreamProgram(Program):
             self.memory = offsets, (*sunk, found)
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """Compare what came with what was appended, in order; and with the log, which must have it."""
+        """Compare the received records with the appended ones, in order, and with the log, which must hold them."""
         seen = [row for rows in self.memory[1] for row in rows]
         found = [] if seen == [record(n) for n in range(len(seen))] else [f"not what was appended: {seen}"]
         if len(seen) < self._groups and final:
@@ -281,9 +281,9 @@ class StreamProgram(Program):
 
 
 class RepairProgram(Program):
-    """A log that is damaged in the middle, repaired and written on. Its memory is how far that has got, and what is to be left and kept.
+    """A log that is damaged in the middle, repaired and written on. Its memory is its progress, and the records to expect and to keep.
 
-    `damaged` is the record in whose group a byte is changed, or, with `header`, in the header of its segment.
+    `damaged` is the record whose group gets a changed byte; with `header` the byte is in the header of its segment.
     """
 
     memory: tuple[int, int, int]
@@ -297,7 +297,7 @@ class RepairProgram(Program):
         """Write and damage the log, repair it, write one more record."""
         storage = disk.storage()
         if self.memory[0] == WRITING:
-            watch, disk.watch = disk.watch, None  # what is crashed is the repair
+            watch, disk.watch = disk.watch, None  # only the repair is crashed
             self.prepare(storage)
             disk.watch = watch
         Log(ROOT, storage=storage).repair()
@@ -318,7 +318,7 @@ class RepairProgram(Program):
         self.memory = (DAMAGED, *self._damage(storage))
 
     def _damage(self, storage: Storage) -> tuple[int, int]:
-        """Change a byte; return how many records there are before it, and how many bytes from its segment on."""
+        """Change a byte; return the number of records before it, and the number of bytes from its segment on."""
         with Reader(ROOT, storage=storage) as reader:
             batches = list(reader.batches())
         hit = batches[self._damaged]
@@ -331,7 +331,7 @@ class RepairProgram(Program):
         return left, cut
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """Read it: what was right of it, or an error until it is repaired; never a hole, and no record behind the damage."""
+        """Read the log: its intact records, or an error until it is repaired; never a gap, and no record after the damage."""
         stage, left, cut = self.memory
         try:
             first, records = read(disk.storage())

@@ -18,21 +18,21 @@ Seen = tuple[tuple[int, int, bytes], ...]
 
 
 class WindowProgram(Program):
-    """Owners that save window after window, what each start saves being different, and forget what is committed.
+    """Owners that save window after window, with other contents at each start, and forget committed windows.
 
-    Its memory is how often it was started, the first window that is not forgotten, and every artifact that somebody has seen, because
-    it was saved, or found. `killed`: each window is first saved by a process that dies before its sync, while the machine stays up.
+    Its memory is the number of starts, the first window that is not forgotten, and every artifact that was saved or found, and so
+    seen. `killed`: a process that dies before its sync first saves each window, while the machine stays up.
     """
 
     memory: tuple[int, int, Seen]
 
     def __init__(self, owners: list[int], *, killed: bool = False) -> None:
         self.memory = (0, 0, ())
-        self._owners = owners  # of each window: how many there are
+        self._owners = owners  # of each window: the number of owners
         self._killed = killed
 
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
-        """Save what is not saved yet."""
+        """Save the windows that are not saved yet."""
         starts, first, seen = self.memory
         self.memory = (starts + 1, first, seen)
         for at in range(1, 3 * len(self._owners)) if self._killed else ():
@@ -64,7 +64,7 @@ class WindowProgram(Program):
             self.memory = (starts, first, (*seen, (window, owner, artifact)))
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
-        """Open it: whatever was seen and is not forgotten is there, as it was seen."""
+        """Open the store: each artifact that was seen and is not forgotten is there, unchanged."""
         _, first, seen = self.memory
         with WindowStore(ROOT, storage=disk.storage()) as store:
             found = [

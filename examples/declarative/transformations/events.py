@@ -1,4 +1,4 @@
-"""A table of what lands in a directory, counts of it, and finished files that every reader may have."""
+"""A table of the records that land in a directory, counts of them, and finished files that every reader can use."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
@@ -7,20 +7,20 @@ spark = SparkSession.active()
 
 
 def landed() -> DataFrame:
-    """Return each record of the input, once for each flow that asks."""
+    """Return each record of the input, once for each flow that reads it."""
     source = spark.readStream.format("penstock").option("format", "json").option("settle", "0s")
     return source.schema("id bigint, day string").load(spark.conf.get("spark.example.input"))
 
 
 @dp.table(name="events")
 def events() -> DataFrame:
-    """Return what goes into a table of Spark's."""
+    """Return the rows of one of Spark's tables."""
     return landed()
 
 
 @dp.materialized_view(name="days")
 def days() -> DataFrame:
-    """Return how many records there are of each day, computed anew by each run."""
+    """Return the number of records of each day, computed anew by each run."""
     return spark.read.table("events").groupBy("day").count()
 
 
@@ -31,5 +31,5 @@ dp.create_sink(
 
 @dp.append_flow(target="files", name="to_files")
 def to_files() -> DataFrame:
-    """Return what goes into finished files."""
+    """Return the rows of the finished files."""
     return landed()
