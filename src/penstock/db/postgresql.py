@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _IDLE_MILLIS = 30_000  # after which the server ends the transaction of a stalled driver
 
-# The classes of SQLSTATE that the server has. A state of any other class is made up by the trigger that raises it, about a row.
+# The classes of SQLSTATE that the server has. The author of a trigger made up a state of any other class, about a row.
 _CLASSES = frozenset(
     {
         "00", "01", "02", "03", "08", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "20", "21", "22", "23", "24",
