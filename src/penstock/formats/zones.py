@@ -43,10 +43,7 @@ _YEARS_CACHED = 20_000
 _DAY = 86_400
 _EPOCH_YEAR = 1970
 _EPOCH = datetime(_EPOCH_YEAR, 1, 1, tzinfo=timezone.utc)
-_LISTED = (
-    0,
-    2_114_380_800 * _MICROS,
-)  # Arrow is right from 1970, before which it has no offsets with seconds, until 2037
+_LISTED = 0, 2_114_380_800 * _MICROS  # Arrow is right from 1970 (earlier offsets with seconds are not) until 2037
 _EARLIEST, _LATEST = -62_135_510_400, 253_402_128_000  # what Python can hold, less an offset, in seconds
 _CYCLE = 146_097 * _DAY  # the calendar repeats after 400 years
 
