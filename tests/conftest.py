@@ -127,8 +127,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return for `-n auto` and `-n logical` the number of cores and one more, or with Spark two more.
 
     Without Spark a test waits for a disk, a lock or a process now and then: on two cores two workers took 98 s for `make test-fast`,
-    three 76 and four 78. With Spark, groups that wait for JVMs and servers for much of their time (`LONGEST`) are begun first, each in its own
-    process, and leave a part of the cores idle: three of them keep one and a half busy. Tests that never wait run beside them.
+    three 76 and four 78. With Spark, groups that mostly wait for JVMs and servers (`LONGEST`) begin first, each in its own process,
+    and leave some cores idle: three of them keep one and a half cores busy. Tests that never wait run beside them.
     """
     return (os.cpu_count() or 1) + (1 if "not spark" in config.option.markexpr else 2)
 
