@@ -218,7 +218,7 @@ def test_what_asks_for_pandas_is_refused_without_it(spark: SparkSession, monkeyp
         lambda: penstock.async_map(frame, call, schema="a string"),
     ]
     for make in made:
-        with pytest.raises(DependencyError, match=r"only where there is pandas \(.*\); pip install 'pandas>="):
+        with pytest.raises(DependencyError, match=r"PySpark needs pandas .*\(.*\); pip install 'pandas>="):
             make()
 
 
