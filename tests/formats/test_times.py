@@ -18,7 +18,8 @@ from penstock.errors import BadRecord, OptionError
 from penstock.formats import ReadFormat, decoder
 from penstock.formats.format import Decoder
 from penstock.formats.scalars import LOCAL_MICROS
-from penstock.formats.zones import instants, zone_name
+from penstock.formats.schema import UTC_MICROS
+from penstock.formats.zones import instants, local_times, rules, zone_name
 from tests.formats.spark import ANSWERS, REFUSED, TYPES, cast_to_string
 from tests.support.effort import effort
 
@@ -243,6 +244,40 @@ def test_every_zone_is_as_python_has_it(zone: str, shown: list[dt.datetime]) -> 
         [time - offset for time, offset in zip(shown, offsets, strict=True) if offset is not None], LOCAL_MICROS
     )
     assert instants(pa.array(shown, LOCAL_MICROS), zone).view(LOCAL_MICROS).equals(expected)
+
+
+@given(
+    zone=st.sampled_from([*sorted(available_timezones() - {"localtime"}), "+05:30"]),
+    seconds=st.lists(
+        st.one_of(
+            st.integers(-62_135_500_000, 253_402_128_000),
+            st.integers(-3_000_000_000, 4_000_000_000),
+        ),
+        max_size=4,
+    ),
+)
+def test_every_instant_is_shown_as_python_shows_it(zone: str, seconds: list[int]) -> None:
+    """In every zone that exists, from the year 1 to 9999."""
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+    shown = [(epoch + dt.timedelta(seconds=second)).astimezone(rules(zone)).replace(tzinfo=None) for second in seconds]
+    moments = [second * 1_000_000 + 7 for second in seconds]
+    expected = [int((time - epoch.replace(tzinfo=None)).total_seconds()) * 1_000_000 + 7 for time in shown]
+    assert local_times(pa.array(moments, pa.int64()).view(UTC_MICROS), zone).view(pa.int64()).to_pylist() == expected
+
+
+def test_instants_that_python_does_not_have_are_shown_by_the_rules_of_their_calendar() -> None:
+    """A year after 9999 has the summer time of the year 400 years before; a null stays null."""
+    summer, winter = (dt.datetime(2800, month, 1, tzinfo=dt.timezone.utc).timestamp() for month in (7, 1))
+    later = 20 * 146_097 * 86_400  # 8,000 years
+    column = pa.array([int(summer + later) * 1_000_000, None, int(winter + later) * 1_000_000], pa.int64())
+    found = local_times(column.view(UTC_MICROS), "Europe/Berlin").view(pa.int64())
+    assert [
+        None if shown is None else shown - at for shown, at in zip(found.to_pylist(), column.to_pylist(), strict=True)
+    ] == [
+        7_200_000_000,
+        None,
+        3_600_000_000,
+    ]
 
 
 def test_the_hour_that_is_shown_twice_and_the_one_that_is_not() -> None:

@@ -50,7 +50,8 @@ def _as_written(column: pa.Array) -> list[Hashable]:
         return numbers
     if types.is_floating(column.type):
         return list(map(repr, pc.add(column, 0.0).to_pylist()))  # turns -0.0 into 0.0: SQL has one zero
-    return [repr(_with_one_zero(value)) for value in column.to_pylist()]
+    values = column.to_pylist()
+    return list(map(repr, map(_with_one_zero, values) if types.is_nested(column.type) else values))
 
 
 def _with_one_zero(value: Any) -> Any:  # noqa: ANN401 - any value

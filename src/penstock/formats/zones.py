@@ -4,11 +4,11 @@ A clock that is put forward skips an hour, and a clock that is put back shows an
 shown twice for the earlier instant, and moves a skipped time forward by as much as the clock was put forward. Both
 follow from one rule: the clock reads one time just before a change and another just after it, and the offset from
 before the change applies to all times before the later of the two. Python's `zoneinfo` does the same for a `datetime`
-with `fold=0`. So the offset of a zone is a step function of the wall clock. A column needs the steps of the years of
-its times, and one binary search.
+with `fold=0`. So the offset of a zone is a step function of the wall clock, and it is another step function of the instant.
+Either way a column needs the steps of the years of its times, and one binary search.
 
-Arrow's `assume_timezone` is not used: after 2037 it knows no rules, only listed changes, and it gives other results for
-skipped times. Arrow's `local_timestamp` is used for instants within the listed changes; for others the rules are.
+Arrow's `assume_timezone` and `local_timestamp` are not used: after 2037 they know no rules, only listed changes, before
+1970 no offsets with seconds, and the first gives other results for skipped times.
 
 The rules are those of the machine's tz database, or of the package `tzdata`; the rules of future years change when a
 state changes its mind.
@@ -24,16 +24,18 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import OptionError
 from penstock.formats.schema import UTC_MICROS
 from penstock.units import no_zone, parse_offset
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     Seconds = npt.NDArray[np.int64]
+    OffsetAt = Callable[[tzinfo, datetime], int]
 
 UTC = "UTC"
 _UNSAID = "?"
@@ -42,10 +44,10 @@ _MICROS = 1_000_000
 _YEARS_CACHED = 20_000
 _DAY = 86_400
 _EPOCH_YEAR = 1970
-_EPOCH = datetime(_EPOCH_YEAR, 1, 1, tzinfo=timezone.utc)
-_LISTED = 0, 2_114_380_800 * _MICROS  # Arrow is right from 1970 (earlier offsets with seconds are not) until 2037
-_EARLIEST, _LATEST = -62_135_510_400, 253_402_128_000  # what Python can hold, less an offset, in seconds
-_CYCLE = 146_097 * _DAY  # the calendar repeats after 400 years
+_LATEST = (
+    253_370_764_800 * _MICROS
+)  # the year 9999: some zones show its last hours as those of a year that Python lacks
+_CYCLE = 146_097 * _DAY * _MICROS  # the calendar and the rules repeat after 400 years
 
 
 def zone_name(name: str, said_by: str) -> str:
@@ -84,45 +86,30 @@ def instants(local: pa.Array, zone: str) -> pa.Array:
     micros = local.view(pa.int64())
     shown = micros.fill_null(0).to_numpy(zero_copy_only=False)
     known = micros.is_valid().to_numpy(zero_copy_only=False)
-    return pa.array(shown - _offsets(shown, zone), mask=~known).view(UTC_MICROS)
+    return pa.array(shown - _offsets(shown, zone, _of_clock), mask=~known).view(UTC_MICROS)
 
 
 def local_times(moments: pa.Array, zone: str) -> pa.Array:
     """Return what a clock in `zone` shows at instants. Both columns are in microseconds; instants are in UTC."""
     if zone == UTC:
         return moments.cast(pa.timestamp("us"))
-    clock, micros = rules(zone), moments.view(pa.int64())
+    micros = moments.view(pa.int64())
     numbers = micros.fill_null(0).to_numpy(zero_copy_only=False)
-    if isinstance(clock, timezone):
-        shown = numbers + _ruled(np.zeros(1, np.int64), clock)
-    else:
-        ruled = (numbers < _LISTED[0]) | (numbers >= _LISTED[1])
-        listed = pa.array(np.where(ruled, 0, numbers)).cast(pa.timestamp("us", zone))
-        shown = pc.local_timestamp(listed).view(pa.int64()).to_numpy(zero_copy_only=False).copy()
-        shown[ruled] = numbers[ruled] + _ruled(numbers[ruled] // _MICROS, clock)
+    within = numbers - -(-np.maximum(numbers - _LATEST, 0) // _CYCLE) * _CYCLE
     known = micros.is_valid().to_numpy(zero_copy_only=False)
-    return pa.array(shown, mask=~known).view(pa.timestamp("us"))
+    return pa.array(numbers + _offsets(within, zone, _of_instant), mask=~known).view(pa.timestamp("us"))
 
 
-def _ruled(seconds: Seconds, clock: tzinfo) -> Seconds:
-    """Return the offset of each instant in microseconds, by the rules of a zone, which are looked up once for each distinct second."""
-    distinct, places = np.unique(seconds, return_inverse=True)
-    beyond = -(-np.maximum(distinct - _LATEST, 0) // _CYCLE) * _CYCLE  # the rules are the same in each cycle
-    asked = np.maximum(distinct - beyond, _EARLIEST).tolist()
-    offsets = [(_EPOCH + timedelta(seconds=second)).astimezone(clock).utcoffset() for second in asked]
-    return np.array([round((offset or timedelta()).total_seconds()) for offset in offsets], np.int64)[places] * _MICROS
-
-
-def _offsets(shown: Seconds, zone: str) -> Seconds:
-    """Return the offset from UTC of each wall-clock time, all in microseconds."""
-    if not len(shown):
-        return shown
-    years = shown.view("datetime64[us]").astype("datetime64[Y]").astype(np.int64) + _EPOCH_YEAR
+def _offsets(times: Seconds, zone: str, offset_at: OffsetAt) -> Seconds:
+    """Return the offset from UTC at each time, all in microseconds; `offset_at` tells wall-clock times from instants."""
+    if not len(times):
+        return times
+    years = times.view("datetime64[us]").astype("datetime64[Y]").astype(np.int64) + _EPOCH_YEAR
     first = int(years.min())
     needed = np.flatnonzero(np.bincount(years - first)) + first
-    steps = [_steps(zone, int(year)) for year in needed]
+    steps = [_steps(zone, int(year), offset_at) for year in needed]
     since, offsets = (np.concatenate(part) for part in zip(*steps, strict=True))
-    in_force: Seconds = offsets[np.searchsorted(since, shown, side="right") - 1]
+    in_force: Seconds = offsets[np.searchsorted(since, times, side="right") - 1]
     return in_force
 
 
@@ -138,31 +125,41 @@ def rules(name: str) -> tzinfo:
 
 
 @lru_cache(maxsize=_YEARS_CACHED)
-def _steps(name: str, year: int) -> tuple[Seconds, Seconds]:
-    """Return the steps of a year: wall-clock times from which on an offset applies, beginning with the year, and the offsets.
+def _steps(name: str, year: int, offset_at: OffsetAt) -> tuple[Seconds, Seconds]:
+    """Return the steps of a year: times from which on an offset applies, beginning with the year, and the offsets.
 
-    Between two midnights the offset changes at most once. Python has no year 0; no clock changed in it.
+    Between two midnights the offset changes at most once. No clock changed before the year 2, and Python has no year 0.
     """
     zone = rules(name)
-    first = datetime(max(year, MINYEAR), 1, 1)  # noqa: DTZ001 - a wall-clock time
+    first = datetime(max(year, MINYEAR + 1), 1, 1)  # noqa: DTZ001 - `offset_at` says what it is
     start = int(np.datetime64(f"{year:04d}", "s").astype(np.int64))
-    since, offsets = [0], [_offset(zone, first)]
-    days = 0 if year < MINYEAR else 366 if isleap(year) else 365
+    since, offsets = [0], [offset_at(zone, first)]
+    days = 0 if year <= MINYEAR else 366 if isleap(year) else 365
     for day in range(days):
         low, high = day * _DAY, min((day + 1) * _DAY, days * _DAY - 1)
-        after = _offset(zone, first + timedelta(seconds=high))
+        after = offset_at(zone, first + timedelta(seconds=high))
         if after == offsets[-1]:
             continue
         while high - low > 1:
             middle = (low + high) // 2
-            changed = _offset(zone, first + timedelta(seconds=middle)) == after
+            changed = offset_at(zone, first + timedelta(seconds=middle)) == after
             low, high = (low, middle) if changed else (middle, high)
         since.append(high)
         offsets.append(after)
     return (np.array(since, np.int64) + start) * _MICROS, np.array(offsets, np.int64) * _MICROS
 
 
-def _offset(zone: tzinfo, shown: datetime) -> int:
-    offset = shown.replace(tzinfo=zone).utcoffset()
+def _of_clock(zone: tzinfo, shown: datetime) -> int:
+    """Return the offset, in seconds, at which the zone's clock shows a time."""
+    return _seconds(shown.replace(tzinfo=zone))
+
+
+def _of_instant(zone: tzinfo, instant: datetime) -> int:
+    """Return the offset of the zone, in seconds, at an instant in UTC."""
+    return _seconds(instant.replace(tzinfo=timezone.utc).astimezone(zone))
+
+
+def _seconds(shown: datetime) -> int:
+    offset = shown.utcoffset()
     assert offset is not None  # noqa: S101 - every zone made here has one
     return int(offset.total_seconds())
