@@ -309,6 +309,15 @@ def test_a_day_whose_hours_are_buckets_by_now(days: Output) -> None:
     assert "dt=2026-01-29" not in marked(days)
 
 
+def test_the_watermark_of_a_task_does_not_go_back_from_1970(days: Output) -> None:
+    """The beginning of 1970 is a time like any other, and the number 0: an earlier row that comes after it does not replace it."""
+    sink = days.sink(**READY)
+    moments = [datetime(1970, 1, 1, tzinfo=timezone.utc), datetime(1969, 12, 31, 23, tzinfo=timezone.utc)]
+    rows = [pa.RecordBatch.from_pylist([{"value": "a", "ts": moment}], schema=SCHEMA) for moment in moments]
+    result = sink.write(sink.begin("d1"), "q1", 0, 0, SCHEMA, iter(rows))
+    assert result.progress.watermark == 0
+
+
 def test_rows_without_a_time_are_no_bucket_of_time(days: Output) -> None:
     """A row without a time has a directory that never becomes complete and delays nothing."""
     sink = days.sink(**READY)

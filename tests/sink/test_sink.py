@@ -30,7 +30,7 @@ from penstock.sink.ledger import Look, State
 from penstock.sink.sink import Batch, Sink
 from penstock.sink.tableparts import ArrowPart
 from penstock.storage import LocalStorage
-from penstock.testing import FakeClock, ObjectStore, visible
+from penstock.testing import CrashDisk, FakeClock, ObjectStore, SimulatedCrash, visible
 from tests.support.extras import WITH_AVRO
 from tests.support.keys import READER
 from tests.support.output import QUERY, Output
@@ -646,6 +646,33 @@ def test_fold_half_undone_is_not_folded_again(output: Output, monkeypatch: pytes
         output.batch(sink, batch, {0: [str(batch)]})
         assert [f.path for f in sink.ledger.history()] == [f"p{n}.txt" for n in range(batch + 1)]
         assert not back & set(sink.ledger.numbers())
+
+
+def test_fold_of_a_stopped_driver_is_durable_before_its_records_go(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failure 8 of the ledger: A links a fold and is stopped before its sync; B sees the fold and deletes the records; the power fails."""
+    monkeypatch.setattr("penstock.sink.ledger.FOLD", 4)
+    disk = CrashDisk()
+    output.storage = disk.storage()
+    sink = output.sink(rollBatches="1", fileName="p{seq}")
+    for batch in range(6):
+        output.batch(sink, batch, {0: [str(batch)]})
+
+    def stopped(_: CrashDisk, __: str) -> None:
+        if sink.ledger.look().folds:
+            raise SimulatedCrash
+
+    disk.watch = stopped
+    with pytest.raises(SimulatedCrash):
+        output.batch(sink, 6, {0: ["6"]})
+    disk.watch = None
+    sink.ledger.forget(sink.ledger.look())
+    assert sink.ledger.numbers()[0] > 1
+    for image in disk.images():
+        output.storage = CrashDisk(image).storage()
+        left = output.sink(rollBatches="1", fileName="p{seq}").ledger
+        assert [file.path for file in left.history()] == [f"p{n}.txt" for n in range(7)]
 
 
 def test_stalled_driver_that_dies_behind_its_late_put(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.sink.ledger import State
 
-_NUMBERED = re.compile(r"(.*?)(0|[1-9]\d{0,17})", re.DOTALL)
+_NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,17})", re.DOTALL)  # `\d` would also be the digits of other scripts
 _UNNUMBERED = -1
 
 

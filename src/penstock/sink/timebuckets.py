@@ -122,7 +122,8 @@ class TimesSeen:
         now = self.time_ns // 1000 + (0 if self.buckets.zone else ZONES_AHEAD_US)
         latest = now if times is None else pc.max(times).as_py()
         if latest is not None:
-            self._watermark = max(self._watermark or min(latest, now), min(latest, now))
+            latest = min(latest, now)
+            self._watermark = latest if self._watermark is None else max(self._watermark, latest)
 
     def bucket(self, bucket: str, rows: pa.RecordBatch) -> None:
         """Take note that a bucket has these rows, at least one."""
