@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -673,6 +674,28 @@ def test_fold_of_a_stopped_driver_is_durable_before_its_records_go(
         output.storage = CrashDisk(image).storage()
         left = output.sink(rollBatches="1", fileName="p{seq}").ledger
         assert [file.path for file in left.history()] == [f"p{n}.txt" for n in range(7)]
+
+
+def test_a_task_whose_staged_file_cannot_be_completed_fails(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store refuses the file of a part that the driver is to assemble: the task fails, and is tried again; it does not report the part."""
+    monkeypatch.setattr(BytePart, "stage_bytes", 1)
+    store = ObjectStore()
+    output.storage = store.storage()
+    sink = output.sink(mergeBelow="1g")
+    batch = Batch(QUERY, 0, final=True)
+    begun, put = sink.begin("d1", batch), store.put
+
+    def refuses(key: str, data: bytes, token: str) -> None:
+        if key.endswith(".part"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), key)
+        put(key, data, token)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "put", refuses)
+        with pytest.raises(StorageError, match="cannot"):
+            output.write(sink, begun, 0, {0: ["a"]})
+    sink.commit(batch, output.write(sink, begun, 0, {0: ["a"]}))
+    assert [file.rows for file in sink.ledger.history()] == [1]
 
 
 def test_stalled_driver_that_dies_behind_its_late_put(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -242,7 +242,7 @@ class Part(ABC, Generic[Payload]):
             if durable:
                 self._desk.staging.seal(self._own)
             else:
-                self._own.discard()
+                self._own.complete()
         elif self._held:
             segment = self._packed(self._absorbed())
             self._segments.append(segment)
