@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from penstock.errors import AlreadyThere
 from penstock.query.checkpoint import Checkpoint
 from penstock.query.offset import summed
+from penstock.storage import LocalStorage
+from penstock.testing import SimulatedCrash
 
 OURS: dict[str, object] = {"v": 1, "read": [0, 0], "recent": {}}
 IDLE = summed(OURS | {"cursor": None, "plan": []})
@@ -34,6 +38,35 @@ def test_unfinished_writes_go_where_no_batch_is(tmp_path: Path, there: list[str]
         (tmp_path / "offsets" / name).touch()
     Checkpoint(str(tmp_path)).forget_unfinished()
     assert sorted(path.name for path in (tmp_path / "offsets").iterdir()) == sorted(stays)
+
+
+@pytest.mark.parametrize("removed", [0, 1, 2])
+def test_no_entry_meets_the_checksum_of_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: int
+) -> None:
+    """`penstock replan` is killed between two removals, and another command puts the entry: Spark would take it for damaged for good."""
+    (tmp_path / "offsets").mkdir()
+    for name in ("7", ".7.crc"):
+        (tmp_path / "offsets" / name).write_bytes(b"old")
+    checkpoint, delete, left = Checkpoint(str(tmp_path)), LocalStorage.delete, removed
+
+    def dies(self: LocalStorage, path: str) -> None:
+        nonlocal left
+        if not left:
+            raise SimulatedCrash
+        left -= 1
+        delete(self, path)
+
+    with monkeypatch.context() as patched, suppress(SimulatedCrash):
+        patched.setattr(LocalStorage, "delete", dies)
+        checkpoint.abandon(7)
+    there = {path.name for path in (tmp_path / "offsets").iterdir()}
+    assert there in ({"7", ".7.crc"}, {"7"}, set())
+    (tmp_path / "offsets/7").unlink(missing_ok=True)  # as a power cut may have it
+    checkpoint.put("offsets/7", b"new")
+    assert [path.name for path in (tmp_path / "offsets").iterdir()] == ["7"]
+    with pytest.raises(AlreadyThere):
+        checkpoint.put("offsets/7", b"newer")
 
 
 @pytest.mark.parametrize(

@@ -288,7 +288,7 @@ class ReadingQuery:
         ours = iter(self.checkpoint.offsets(number))
         ends = [line if line == b"-" or next(ours) is None else _line(form) for line in lines]
         try:
-            self.checkpoint.put_offsets(number + 1, b"\n".join([*head, *ends]))
+            self.checkpoint.put(f"offsets/{number + 1}", b"\n".join([*head, *ends]))
         except AlreadyThere as error:
             msg = (
                 f"batch {number + 1} of the checkpoint {self.checkpoint.location!r} was planned meanwhile: the query runs, or another "

@@ -149,7 +149,7 @@ class _Flight:
         left = iter(offsets)
         ends = [line if line == b"-" else _uncut(line, next(left)) for line in lines]
         replanned = self.abandoned(cuts)
-        self.checkpoint.put_offsets(self.number, b"\n".join([*head, *ends]))
+        self.checkpoint.put(f"offsets/{self.number}", b"\n".join([*head, *ends]))
         return replanned
 
 

@@ -25,7 +25,7 @@ from penstock.errors import AlreadyThere, DamagedState, NotThere, OptionError
 from penstock.query.batch import Batch
 from penstock.query.offset import check, is_ours
 from penstock.query.records import state_bytes
-from penstock.storage import locate, names_at
+from penstock.storage import entry_at, locate, names_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -199,7 +199,7 @@ class Checkpoint:
         self._storage.make_directory(f"{self._path}/penstock")
         with suppress(AlreadyThere):  # put by a call that died before it had deleted the entry
             self._storage.put_if_absent(kept, text)
-        for name in (str(number), f".{number}.crc"):
+        for name in (f".{number}.crc", str(number)):  # no checksum is ever left without its file, see `put`
             self._storage.delete(f"{self._path}/offsets/{name}")
         return kept
 
@@ -220,10 +220,17 @@ class Checkpoint:
             for name in filter(_UNFINISHED.fullmatch, names):
                 self._storage.delete(f"{self._path}/offsets/{name}")
 
-    def put_offsets(self, number: int, entry: bytes) -> None:
-        """Write the entry of a batch that has none in the offset log."""
-        assert self._storage is not None  # noqa: S101 - the entry was made from another one, which was read
-        self._storage.put_if_absent(f"{self._path}/offsets/{number}", entry)
+    def put(self, name: str, entry: bytes) -> None:
+        """Put a file of the checkpoint, such as `offsets/7`, durably; `AlreadyThere` if it is there.
+
+        Spark keeps a checksum beside each of its files. It accepts a file without one, and takes a file with the checksum of another
+        one for damaged. So a checksum that is left without its file is deleted first.
+        """
+        assert self._storage is not None  # noqa: S101 - the caller has read the checkpoint
+        log, _, own = f"{self._path}/{name}".rpartition("/")
+        if entry_at(self._storage, f"{log}/{own}") is None:
+            self._storage.delete(f"{log}/.{own}.crc")
+        self._storage.put_if_absent(f"{log}/{own}", entry)
 
     def persist(self, number: int) -> None:
         """Make batch `number` durable in the checkpoint, which Spark does not.

@@ -1,7 +1,6 @@
 """Writes the checkpoint of a query that runs without Spark: Spark's own entries, so that both can continue what the other began.
 
-Spark keeps a checksum beside each of its files. It accepts a file without a checksum, and takes a file with the checksum of another one
-for damaged. So an entry is put only where no entry is, after any checksum that is left there has been deleted.
+An entry is put only where no entry is (`Checkpoint.put`).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock import clock
 from penstock.errors import AlreadyThere
-from penstock.storage import entry_at, locate
+from penstock.storage import locate
 
 if TYPE_CHECKING:
     from penstock.query.checkpoint import Checkpoint
@@ -33,7 +32,7 @@ class Entries:
         for log in ("offsets", "commits"):
             self._storage.make_directory(f"{self._path}/{log}")
         with suppress(AlreadyThere):
-            self._put("metadata", json.dumps({"id": query}, separators=(",", ":")))
+            self._checkpoint.put("metadata", json.dumps({"id": query}, separators=(",", ":")).encode())
         return self._checkpoint.query_id() or query
 
     def plan(self, number: int, offset: str) -> None:
@@ -45,22 +44,16 @@ class Entries:
         before = self._checkpoint.entry(number - 1)[0][1:]
         settings = json.loads(before[0]) if before else {"batchWatermarkMs": 0, "conf": {}}
         settings |= {"batchTimestampMs": clock.now_ns() // _MILLISECOND_NS}
-        self._put(f"offsets/{number}", "\n".join(("v1", json.dumps(settings, separators=(",", ":")), offset)))
+        entry = "\n".join(("v1", json.dumps(settings, separators=(",", ":")), offset))
+        self._checkpoint.put(f"offsets/{number}", entry.encode())
 
     def done(self, number: int) -> None:
         """Note that batch `number` is committed, and delete the entries of batches that Spark would not keep any more."""
         with suppress(AlreadyThere):
-            self._put(f"commits/{number}", 'v1\n{"nextBatchWatermarkMs":0}')
+            self._checkpoint.put(f"commits/{number}", b'v1\n{"nextBatchWatermarkMs":0}')
         for log in ("commits", "offsets"):
             for old in self._checkpoint.numbers(log):
                 if old >= number - _KEPT_BATCHES:
                     break
-                self._storage.delete(f"{self._path}/{log}/{old}")
                 self._storage.delete(f"{self._path}/{log}/.{old}.crc")
-
-    def _put(self, name: str, text: str) -> None:
-        path = f"{self._path}/{name}"
-        if entry_at(self._storage, path) is None:
-            directory, _, own = path.rpartition("/")
-            self._storage.delete(f"{directory}/.{own}.crc")
-        self._storage.put_if_absent(path, text.encode())
+                self._storage.delete(f"{self._path}/{log}/{old}")
