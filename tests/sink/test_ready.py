@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from penstock import failpoints
 from penstock.errors import OptionError, TemplateError
+from penstock.query.batch import Batch
 from penstock.query.checkpoint import Checkpoint
 from penstock.query.offset import summed
 from penstock.sink import ledger
-from penstock.sink.buckets import BucketTemplate
+from penstock.sink.buckets import DEFAULT_PARTITION, BucketTemplate
 from penstock.sink.events import EventLog, EventPosition
 from penstock.sink.sink import Sink
 from penstock.sink.timebuckets import TimeBuckets
@@ -322,10 +323,16 @@ def test_rows_without_a_time_are_no_bucket_of_time(days: Output) -> None:
     """A row without a time has a directory that never becomes complete and delays nothing."""
     sink = days.sink(**READY)
     batch = pa.RecordBatch.from_pylist([{"value": "a", "ts": None}], schema=SCHEMA)
-    begun = sink.begin("d1")
-    result = sink.write(begun, "q1", 0, 0, SCHEMA, iter([batch]))
+    result = sink.write(sink.begin("d1"), "q1", 0, 0, SCHEMA, iter([batch]))
     assert result.progress.ends == {}
     assert result.progress.watermark is None
+    sink.commit(Batch("q1", 0, "0"), [result])
+    run(days, sink, 1, "30T10:00")
+    run(days, sink, 2, "31T01:00")
+    assert events(sink) == ["published dt=2026-01-30", "ready dt=2026-01-30"]
+    run(days, sink, 3, "31T02:00", final=True)
+    assert events(sink)[2:] == ["published dt=2026-01-31", f"published dt={DEFAULT_PARTITION}"]
+    assert marked(days) == ["dt=2026-01-30"]
 
 
 @pytest.mark.parametrize(

@@ -341,10 +341,13 @@ def test_sources_that_clean_one_directory_agree(src: Path, old: Path) -> None:
     first.plan()
     first.read()
     second.plan()
-    with pytest.raises(OptionError, match="another source, with cleanSource=archive"):
-        second.planner.clean(json.loads(second.log[-1]))
-    assert first.planner.latest(json.loads(first.log[-1]))
-    assert there(old) in (["a"], [])
+    for _ in range(2):  # whoever asks again is refused again, and not taken for one that has said that it cleans
+        with pytest.raises(OptionError, match="another source, with cleanSource=archive"):
+            second.planner.clean(json.loads(second.log[-1]))
+        assert there(src) == ["a"]
+    first.run()
+    assert (there(src), there(old)) == ([], ["a"])
+    assert left_over(src) == []
 
 
 def test_a_file_that_cannot_be_moved_is_told_and_tried_again(

@@ -468,9 +468,15 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
         ObjectStorage("s3://b").stat("s3://b/a")
 
 
-def test_put_marks_do_not_reach_the_copy(storage: Storage, root: str) -> None:
-    """After publishing, the new key is the only one in the listing."""
+def test_a_copy_is_nobodys_put(storage: Storage, root: str) -> None:
+    """A store may copy the token of a put with the object. The copy has the bytes, is alone in listings, and lets no put pass for its own."""
     put(storage, f"{root}/a", b"part")
     storage.publish(f"{root}/a", f"{root}/out/b")
     assert names_at(storage, root) == ["out"]
     assert names_at(storage, f"{root}/out") == ["b"]
+    for data in (b"part", b"more"):
+        with pytest.raises(AlreadyThere):
+            storage.put_if_absent(f"{root}/out/b", data)
+        with pytest.raises(AlreadyThere):
+            put(storage, f"{root}/out/b", data)
+    assert storage.read(f"{root}/out/b") == b"part"

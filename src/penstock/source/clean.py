@@ -284,7 +284,6 @@ class Cleaner:
         """Note in the directory that this source cleans it. `OptionError` if another one cleans it in another way."""
         if reader in self._registered:
             return
-        self._registered.add(reader)
         home = f"{self._root}/{READERS}/{reader}"
         self._storage.make_directory(home)
         with suppress(AlreadyThere):
@@ -300,6 +299,7 @@ class Cleaner:
                     f"decide; set them alike, or remove {self._root + '/' + READERS + '/' + other.name!r} if that query will not come back"
                 )
                 raise OptionError(msg)
+        self._registered.add(reader)
 
     def _note(self, reader: str, files: Sequence[FileVersion], time_ns: int) -> None:
         """Note the files of a batch that are still there, durably. A batch that is noted twice keeps the time of the first note."""
