@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -120,6 +121,25 @@ def test_a_keeper_that_nobody_looks_for_is_not_waited_for(
         keeper.finish(sink, "host:1:2:query")
         assert time.monotonic() - begun < 30
         assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_process_that_has_the_number_of_a_dead_keeper_is_none(
+    fact: HostFact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keeper was killed, and another process has its number by now: a new keeper is started, or idle parts would stay open for ever."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    sink = Sink(LocalStorage(), str(tmp_path), parse(SINK, {"path": str(tmp_path)}, what="sink"), "s")
+    keeper.batch_begins(fact, "host:1:2:query")
+    with fact.locked() as state:
+        state["keeper"] = os.getpid()
+    before = set(keeper._children)
+    keeper.batch_ends(fact, sink, "host:1:2:query", parts_open=True)
+    [started] = keeper._children.keys() - before
+    keeper._children[started].wait(60)
+    with fact.locked() as state:
+        state |= {"owner": "host:1:2:query", "keeper": os.getpid()}
+    keeper.sweep()
+    assert HostFact.all() == []
 
 
 class Session:

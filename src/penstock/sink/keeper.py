@@ -37,7 +37,7 @@ from penstock.query.driver import is_alive, query_of, running
 from penstock.storage import HostFact, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from penstock.sink.sink import Sink
 
@@ -71,7 +71,7 @@ def batch_ends(fact: HostFact, sink: Sink, driver: str, *, parts_open: bool) -> 
     """Let the keeper act again; start it if parts are open and no keeper runs."""
     with fact.locked() as state:
         state["busy"] = False
-        if parts_open and not is_alive(state.get("keeper")):
+        if parts_open and _keeper_of(fact, state) is None:
             state.update(_description(sink, driver))
             state["keeper"] = _start(fact)
         elif not parts_open and not state.get("keeper"):
@@ -116,8 +116,17 @@ def sweep() -> None:
     """
     for fact in HostFact.all():
         with contextlib.suppress(BlockingIOError), fact.locked(wait=False) as state:
-            if not is_alive(state.get("keeper")) and not _same(state.get("jvm")):
+            if _keeper_of(fact, state) is None and not _same(state.get("jvm")):
                 state.clear()
+
+
+def _keeper_of(fact: HostFact, state: Mapping[str, Any]) -> psutil.Process | None:
+    """Return the keeper of a fact, which its command line names: another process may have its id by now. `None` if it has ended."""
+    with contextlib.suppress(psutil.Error):
+        keeper = psutil.Process(state["keeper"]) if state.get("keeper") else None
+        if keeper is not None and keeper.cmdline()[-1:] == [fact.name]:  # a zombie has no command line
+            return keeper
+    return None
 
 
 def _same(process: list[Any] | None) -> bool:
@@ -135,25 +144,24 @@ def finish(sink: Sink, driver: str) -> None:
     """
     fact = fact_of(sink, driver)
     with fact.locked() as state:
-        _end(state.get("keeper"), fact)
+        _end(_keeper_of(fact, state))
         state.clear()
         if sink.ledger.head().owner == driver:
             sink.finish(driver)
 
 
-def _end(pid: int | None, fact: HostFact) -> None:
-    """End the keeper of a fact. The caller holds the fact's lock, so the keeper does nothing at the moment.
+def _end(keeper: psutil.Process | None) -> None:
+    """End a keeper. The caller holds the lock of its fact, so the keeper does nothing at the moment.
 
-    Another process may have the id by now, so its command line is checked first. The worker that started the keeper collects its
-    exit status only when the worker itself ends, which may be much later; until then the ended keeper is a zombie.
+    The worker that started the keeper collects its exit status only when the worker itself ends, which may be much later; until then
+    the ended keeper is a zombie.
     """
+    if keeper is None:
+        return
     with contextlib.suppress(psutil.Error):
-        keeper = psutil.Process(pid) if pid else None
-        if keeper is None or keeper.cmdline()[-1:] != [fact.name]:
-            return
         keeper.kill()
         until = clock.monotonic() + _ENDING_SECONDS
-        while is_alive(pid) and clock.monotonic() < until:
+        while is_alive(keeper.pid) and clock.monotonic() < until:
             clock.sleep(_LOOK_SECONDS)
         _reap()
 
