@@ -162,6 +162,17 @@ def test_work_is_what_is_new(output: Output, folds_of_four: None) -> None:
     assert sum(storage.asked.values()) <= 12, storage.asked
 
 
+def test_a_reader_that_reads_for_years_remembers_no_more_than_there_is(output: Output, folds_of_four: None) -> None:
+    """A reader remembers where the files of the ledger begin: not also where each record began that was folded since."""
+    sink = each_file(output)
+    reader = Reader(sink)
+    for number in range(60):
+        run(output, sink, range(number, number + 1))
+        reader.read()
+    assert reader.paths == history(sink)
+    assert len(reader._log._starts) <= len(sink.ledger.look().names)
+
+
 def test_folds_of_an_earlier_version_are_counted_down(output: Output, folds_of_four: None) -> None:
     """Folds without totals, as older versions wrote them: every file is given once, in order, but without its record."""
     sink = each_file(output)
