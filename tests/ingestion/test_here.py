@@ -22,7 +22,16 @@ import pytest
 
 import penstock
 from penstock import failpoints
-from penstock.errors import BadFile, BadRecord, CheckpointMismatch, Fenced, FileChanged, OptionError, PenstockError
+from penstock.errors import (
+    BadFile,
+    BadRecord,
+    CheckpointMismatch,
+    Fenced,
+    FileChanged,
+    OptionError,
+    PenstockError,
+    StorageError,
+)
 from penstock.formats import families
 from penstock.formats import lines as formatlines
 from penstock.ingestion import workers
@@ -33,6 +42,7 @@ from penstock.ingestion.workers import Workers, WorkersEnded
 from penstock.query import driver as drivers
 from penstock.query.offset import summed
 from penstock.session import processors
+from penstock.sink.sink import Sink
 from penstock.storage import LocalStorage
 from tests.ingestion.tasks import (
     breaks,
@@ -107,6 +117,29 @@ def test_each_record_once_over_several_batches_and_runs(tmp_path: Path) -> None:
         os.utime(src / f"{number}.txt", (time.time() - 10,) * 2)
     assert ingest(src, dst).batch == done.batch + 1
     assert lines(dst) == sorted([*expected, "5", "6"])
+
+
+def test_the_error_of_a_commit_is_told_though_cleaning_up_fails_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fails under a commit also fails under what cleans up after it: the first error says what is wrong."""
+    src, dst = tmp_path / "in", tmp_path / "out"
+    expected = texts(src, 1)
+
+    def fails(*_: object) -> None:
+        msg = "the second error"
+        raise StorageError(msg)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Sink, "abort", fails)
+        failpoints.arm("sink.ledger.before-put=error@2")
+        try:
+            with pytest.raises(PenstockError, match=r"failpoint sink\.ledger\.before-put"):
+                ingest(src, dst)
+        finally:
+            failpoints.arm("")
+    ingest(src, dst)
+    assert lines(dst) == expected
 
 
 @pytest.mark.parametrize("name", ["json", "csv", "parquet"])

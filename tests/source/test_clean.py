@@ -468,6 +468,16 @@ def test_an_archive_on_another_file_system_is_refused(src: Path) -> None:
         assert [file for file in Path(there_).rglob("*") if file.is_file()] == []
 
 
+def test_an_archive_that_takes_no_files_is_told_though_the_trial_stays(src: Path, old: Path) -> None:
+    """If neither moving a file on trial succeeds nor removing it afterwards, the message is about moving."""
+    failpoints.arm("storage.publish=error,storage.delete=error")
+    try:
+        with pytest.raises(OptionError, match="expected a directory on the same file system"):
+            archiving(src, old)
+    finally:
+        failpoints.arm("")
+
+
 def test_an_archive_inside_the_directory_needs_a_hidden_name(src: Path) -> None:
     """An archive whose name begins with '_' or '.' is not read, so it may lie inside."""
     put(src / "d/a")

@@ -26,7 +26,6 @@ class Cache:
     `ttl` is seconds, or a duration such as "5m". A row gets the outputs of a call with the same values in the columns
     of `share`, if the call ended well no longer ago than that. Not kept are failures, results that `timed_out` or
     `on_error` made, and a result that `Retry(on_result=...)` gave up on. `OptionError` for values that make no sense.
-    result that `Retry(on_result=...)` gave up on. `OptionError` for values that make no sense.
     """
 
     ttl: float | str

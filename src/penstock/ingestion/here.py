@@ -149,7 +149,8 @@ class QueryHere:
             reports = workers.each(_written, calls, processes=tasks.processes)
             self.writing.commit(reports, batch.number, bound)
         except Exception:  # after any error of a task or the commit, the sink cleans up
-            self.writing.abort(reports)
+            with suppress(PenstockError):  # the first error says more, and what is left is swept later
+                self.writing.abort(reports)
             raise
         failpoints.hit("ingest.here.committed")
         Entries(self.checkpoint).done(batch.number)

@@ -45,7 +45,8 @@ def claim(storage: Storage, place: str, root: str) -> None:
         raise OptionError(msg) from error
     finally:
         for path in (source, target):
-            storage.delete(path)
+            with suppress(StorageError):  # what moving the file has raised says more
+                storage.delete(path)
     with suppress(AlreadyThere):
         storage.put_if_absent(f"{place}/{_note(storage, root)}", signed({"output": root}))
 

@@ -216,7 +216,8 @@ class Cleaner:
             raise OptionError(msg) from error
         finally:
             for path in (probe, target):
-                self._storage.delete(path)
+                with suppress(StorageError):  # what moving the file has raised says more
+                    self._storage.delete(path)
         self._own(self._archive)
 
     def _check_apart(self, archive: str) -> None:

@@ -109,8 +109,9 @@ class Journal:
             course.update(status.state)
             if status.state.batch > (before.state.batch if before.state else -1):
                 _log.info("%s", line(course.facts), extra=_extra(status))
-            for note in set(status.state.notes) - set(before.state.notes if before.state else ()):
-                _log.warning("%s", note, extra=_extra(status))
+            for note in status.state.notes:
+                if before.state is None or note not in before.state.notes:
+                    _log.warning("%s", note, extra=_extra(status))
         if status.phase != before.phase:
             self._phase(status)
 
