@@ -143,7 +143,23 @@ def test_keys_take_little_room_whatever_their_order(output: Output) -> None:
     for number in numbers:
         state = ledger.State(sink="batch", written=keyed.keys.with_key(state, f"query-a1/{number}"))
     assert state.written == {"query-a1/": [[0, 199]]}
-    keys = ("a", "a0", "a00", "a1", "a01", "", "7", "07", "2026-01-31", "é9", "x" * 200, "-1", "9" * 40, "a13", "a1\u0663")
+    keys = (
+        "a",
+        "a0",
+        "a00",
+        "a1",
+        "a01",
+        "",
+        "7",
+        "07",
+        "2026-01-31",
+        "é9",
+        "x" * 200,
+        "-1",
+        "9" * 40,
+        "a13",
+        "a1\u0663",
+    )
     for key in keys:
         text, number = parted(key)
         assert key == text + (str(number) if number >= 0 else "")

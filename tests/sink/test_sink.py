@@ -677,7 +677,7 @@ def test_fold_of_a_stopped_driver_is_durable_before_its_records_go(
 
 
 def test_a_task_whose_staged_file_cannot_be_completed_fails(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store refuses the file of a part that the driver is to assemble: the task fails, and is tried again; it does not report the part."""
+    """A store refuses the file of a part that the driver is to assemble: the task fails, and does not report the part."""
     monkeypatch.setattr(BytePart, "stage_bytes", 1)
     store = ObjectStore()
     output.storage = store.storage()

@@ -17,6 +17,7 @@ from penstock.errors import NoSpace, OptionError, StorageError
 from penstock.storage import LocalStorage, Storage, locate
 from penstock.storage._local import FullSync
 from penstock.storage._refusal import doing
+from tests.support.stage import run_python
 from tests.support.storage_contract import StorageContract, put
 
 
@@ -38,6 +39,31 @@ def root(tmp_path: Path) -> str:
 
 class TestLocalStorage(StorageContract):
     pass
+
+
+UMASK = """
+import os, sys, threading
+from penstock.storage._local import default_mode
+os.umask(0o077)
+sys.setswitchinterval(1e-6)
+seen = set()
+def ask():
+    for _ in range(5_000):
+        seen.add(default_mode())
+threads = [threading.Thread(target=ask) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+children = [os.fork()]
+if not children[0]:
+    os._exit(default_mode() != 0o600)
+print(seen == {0o600}, os.umask(0) == 0o077, os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
+"""
+
+
+def test_the_umask_is_read_by_one_thread_at_a_time() -> None:
+    """Threads that publish at the same moment must not take the mask that another one has set to read it: files would be everybody's."""
+    for _ in range(3):
+        assert run_python(UMASK).stdout.split() == ["True", "True", "0"]
 
 
 def test_publish_completes_after_a_crash_between_the_two_names(storage: Storage, root: str) -> None:

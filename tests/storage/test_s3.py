@@ -469,7 +469,7 @@ def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_copy_is_nobodys_put(storage: Storage, root: str) -> None:
-    """A store may copy the token of a put with the object. The copy has the bytes, is alone in listings, and lets no put pass for its own."""
+    """A store may copy the token of a put with the object. The copy has the bytes, is listed alone, and no put counts as done by it."""
     put(storage, f"{root}/a", b"part")
     storage.publish(f"{root}/a", f"{root}/out/b")
     assert names_at(storage, root) == ["out"]

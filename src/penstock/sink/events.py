@@ -248,7 +248,7 @@ class EventLog:
             msg = f"records {look.folded + 1} to {head.n} of {self._place} are not all there"
             raise NotThere(msg)
         visible = head.events_before + (head.events if look.is_published(head) else 0)
-        blocks = [*look.folds, *records]
+        blocks: list[str | int] = [*look.folds, *records]
         if len(self._starts) > len(blocks):  # records were folded since
             self._starts = {block: self._starts[block] for block in blocks if block in self._starts}
         return _View(look, head, blocks, visible)

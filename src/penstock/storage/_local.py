@@ -21,6 +21,7 @@ import errno
 import fcntl
 import os
 import stat as stat_bits
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
@@ -126,6 +127,12 @@ class FullSync:
 _OS = cast("_System", FullSync(fcntl.F_FULLFSYNC) if hasattr(fcntl, "F_FULLFSYNC") else os)
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # do not wait for the writer of a pipe
 _durable: set[str] = set()
+# The umask can only be read by setting it, for an instant in which nothing may be made whose permissions follow it, in this process or
+# in a fork of it, and in which no other thread may read it.
+_umask_applies = threading.Lock()
+os.register_at_fork(
+    before=_umask_applies.acquire, after_in_parent=_umask_applies.release, after_in_child=_umask_applies.release
+)
 _DURABLE_MAX = 10_000  # how many names are remembered; a process may make buckets for years
 
 
@@ -144,7 +151,8 @@ class LocalWriteHandle:
             if keep is None:
                 self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 return
-            self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            with _umask_applies:
+                self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
             try:
                 self._os.lseek(self._fd, keep, os.SEEK_SET)
             except OSError:
@@ -507,7 +515,8 @@ class LocalStorage(ShownInListings):
     def _make_one(self, path: str, mode: int) -> bool:
         """Make one directory; tell whether it is new. `FileNotFoundError` if the directory above it is not there."""
         try:
-            self._os.mkdir(path, mode)
+            with _umask_applies:
+                self._os.mkdir(path, mode)
         except FileExistsError:
             if not self._is_directory(path):
                 raise StorageError(_in_the_way(path)) from None
@@ -558,6 +567,7 @@ class LocalStorage(ShownInListings):
 
 def default_mode(system: _System = _OS, *, directory: bool = False) -> int:
     """Return the permissions that this process's umask leaves to a new file or directory."""
-    mask = system.umask(0o022)
-    system.umask(mask)
+    with _umask_applies:
+        mask = system.umask(0o022)
+        system.umask(mask)
     return (0o777 if directory else 0o666) & ~mask
