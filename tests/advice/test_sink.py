@@ -259,7 +259,7 @@ def test_link_in_the_place_of_a_bucket(tmp_path: Path) -> None:
 
 
 @follows("PST-101")
-def test_growing_behind_parts_that_are_open(tmp_path: Path) -> None:
+def test_growing_after_parts_that_are_open(tmp_path: Path) -> None:
     """`OptionError`: the command in the message publishes the open parts, which then no longer block the query."""
     query = Query(tmp_path)
     query.put("a", "1")

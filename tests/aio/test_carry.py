@@ -122,7 +122,7 @@ def test_what_is_left_is_taken_up_first(ordered: bool) -> None:
     assert service.attempts.count(("q-1", 1)) == 2
 
 
-def test_a_finished_row_behind_a_slow_head_is_not_called_again() -> None:
+def test_a_finished_row_after_a_slow_head_is_not_called_again() -> None:
     """Its outcome, also a failure, is carried and emitted when the head has its own outcome: in order (F-A6, F-A19)."""
 
     async def call(row: int) -> Any:
@@ -275,7 +275,7 @@ def test_shared_rows_are_carried() -> None:
     assert (service.asked[7], batches.counts[1].shared) == (2, 3)
 
 
-def test_an_answer_behind_the_end_is_late() -> None:
+def test_an_answer_after_the_end_is_late() -> None:
     """A call that ignores its cancellation and answers is dropped: its row is carried, and so emitted once."""
 
     async def deaf(row: int) -> Any:

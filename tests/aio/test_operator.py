@@ -81,7 +81,7 @@ def test_never_more_calls_than_capacity(ordered: bool) -> None:
     assert (service.most, told.ended, len(told.outs)) == (3, 4.0, 10)
 
 
-def test_finished_rows_behind_a_slow_head_hold_their_places() -> None:
+def test_finished_rows_after_a_slow_head_hold_their_places() -> None:
     """Ordered, capacity 3: while the head runs, only two other rows are called (Q3, Q5)."""
     service = Slow({0: 10.0})
 
@@ -465,7 +465,7 @@ def test_results_can_be_tried_again() -> None:
     assert (told.outs, told.counts.calls) == ([4, 8, 12], 9)
 
 
-def test_a_result_behind_the_time_out_is_not_tried_again() -> None:
+def test_a_result_after_the_time_out_is_not_tried_again() -> None:
     """A19: regardless of what `on_result` says about it."""
 
     async def deaf(row: int) -> Any:
@@ -613,9 +613,7 @@ def test_a_task_that_fails_fails_the_calls_that_it_has_not_completed(batch_size:
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, BaseException])
 @pytest.mark.parametrize("is_async", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 2])
-def test_what_is_raised_behind_a_completion_is_late(
-    error: type[BaseException], is_async: bool, batch_size: int
-) -> None:
+def test_what_is_raised_after_a_completion_is_late(error: type[BaseException], is_async: bool, batch_size: int) -> None:
     """Whatever is raised, and by whichever kind of function: the completion came first and counts."""
 
     def begun(row: Any, call: Any) -> None:
@@ -633,7 +631,7 @@ def test_what_is_raised_behind_a_completion_is_late(
     assert told.counts.late
 
 
-def test_what_comes_behind_the_end_of_an_async_function_is_late() -> None:
+def test_what_comes_after_the_end_of_an_async_function_is_late() -> None:
     """The function returned, or raised, without completing its call: a later callback of it is only counted."""
 
     async def call(row: int, call: Call) -> Any:
@@ -955,7 +953,7 @@ async def kilobyte(row: int) -> Any:
     return (bytes(1000),)
 
 
-def test_large_outputs_that_nobody_takes_hold_up_the_rows_behind_them() -> None:
+def test_large_outputs_that_nobody_takes_hold_up_the_rows_after_them() -> None:
     """The limit covers the outputs that wait, even if calls take no time (F-A32)."""
 
     async def at_once(row: int) -> Any:

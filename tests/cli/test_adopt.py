@@ -135,7 +135,7 @@ def test_output_is_adopted(penstock: Callable[..., Said], theirs: Theirs) -> Non
     assert tree(theirs.root) == before
 
 
-def test_damage_behind_an_adoption_is_noticed(penstock: Callable[..., Said], theirs: Theirs) -> None:
+def test_damage_after_an_adoption_is_noticed(penstock: Callable[..., Said], theirs: Theirs) -> None:
     """verify reports adopted files that are missing or have another length, files that stayed unlisted, and a log that came back."""
     penstock("adopt", theirs.root, "--unlisted", "keep")
     os.unlink(theirs.root / LISTED[0])

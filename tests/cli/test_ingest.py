@@ -481,7 +481,7 @@ def test_a_first_signal_asks_and_a_second_ends() -> None:
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_only_a_report_from_behind_the_end_is_shown(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+def test_only_a_report_from_after_the_end_is_shown(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
     """A stop shows the result from after the end of the query; a second signal does not wait for that, and shows no older result."""
 
     def stopped(*_: object, progress: Callable[[Ingested], None], **__: object) -> None:

@@ -103,9 +103,7 @@ def test_what_is_published_is_printed_as_it_comes(output: Output, follow: Callab
 
 
 @pytest.mark.slow
-def test_a_follower_that_is_killed_goes_on_behind_its_last_line(
-    output: Output, follow: Callable[..., Follower]
-) -> None:
+def test_a_follower_that_is_killed_goes_on_after_its_last_line(output: Output, follow: Callable[..., Follower]) -> None:
     """Two sinks publish; the follower is killed at random and restarted after its last line: every file of both is reported once."""
     output.root.mkdir()
     told: list[dict[str, Any]] = []
@@ -224,7 +222,7 @@ def test_each_part_is_finished_under_the_name_that_status_shows(penstock: Callab
     assert len(output.visible()) == len(first)
 
 
-def test_a_bucket_with_a_slash_behind_it_is_that_bucket(penstock: Callable[..., Said], output: Output) -> None:
+def test_a_bucket_with_a_slash_after_it_is_that_bucket(penstock: Callable[..., Said], output: Output) -> None:
     """Shells complete the names of directories with a slash; such a bucket was refused as not open."""
     output.batch(output.sink(bucketBy="k={value}/l={value}"), 0, {0: ["a", "b"]}, mark="0")
     assert penstock("finish", output.root, "--part", "k=a/l=a/", "--json").facts["rows"] == 1

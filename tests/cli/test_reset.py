@@ -100,7 +100,7 @@ def test_reset_killed_at_each_step(
     assert lines(query) == {"one": 2, "two": 2}
 
 
-def test_batches_behind_a_reset_are_replayed(penstock: Callable[..., Said], query: Pipeline) -> None:
+def test_batches_after_a_reset_are_replayed(penstock: Callable[..., Said], query: Pipeline) -> None:
     """The driver dies after the ledger put of each batch, of the reset and of the reading: repeated batches add nothing."""
     penstock("reset", query.src, query.dst, "--yes")
     for _ in range(4):

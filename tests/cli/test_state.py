@@ -94,7 +94,7 @@ def test_files_lists_the_history(penstock: Callable[..., Said], output: Output) 
     assert "1 file, 2 rows, 4 B" in said
 
 
-def test_files_also_behind_a_fold(
+def test_files_also_after_a_fold(
     penstock: Callable[..., Said], output: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list is complete after old records were folded; if it is too long for a table, it is printed line by line."""

@@ -160,7 +160,7 @@ def test_the_header_of_every_short_file(dialect: Dialect) -> None:
         assert (header, b"".join(block for _, block in blocks)) == (data[begin:end], data[end:]), text
 
 
-def test_a_header_behind_long_comments_is_found() -> None:
+def test_a_header_after_long_comments_is_found() -> None:
     """Megabytes of comments are read through once, and not once a comment."""
     comments = b'# "quotes", and more\n' * 100_000
     data = BOM + comments + b"a,b\n1,2\n"
@@ -271,7 +271,7 @@ def test_a_record_above_the_limit_is_refused() -> None:
 
 @pytest.mark.parametrize("field", ['"a"b', '""x', '"a" ', '"a\n"b', '"a"""b', '"a"b"c"', '"a,"b'])
 @pytest.mark.parametrize("block_bytes", [1, 50, 1000])
-def test_text_behind_a_closing_quote_is_a_bad_record(field: str, block_bytes: int) -> None:
+def test_text_after_a_closing_quote_is_a_bad_record(field: str, block_bytes: int) -> None:
     """RFC 4180 does not allow it, and readers differ on its meaning: the error names the record, and no value is guessed."""
     good = b'"x","y"\n5" pipe,"""q"", r"\n"",""""\n'
     data = good + f"{field},1\n".encode() + good

@@ -189,7 +189,7 @@ def test_a_file_that_shrank_is_an_error(start: int, end: int) -> None:
         list(blocks(lambda offset, length: content[offset : offset + length], 100, start, end, sep=None))
 
 
-def test_nothing_behind_the_planned_size_is_read() -> None:
+def test_nothing_after_the_planned_size_is_read() -> None:
     """A file that grew after it was planned is read only up to its planned size."""
     content = b"a\nb\nc\nd"
     found = list(blocks(reader(content[:5]), 5, 0, 5, sep=None))

@@ -109,7 +109,7 @@ def test_a_leader_that_has_all_records_is_no_loss(leaders: Brokers, wanted: Rang
     assert values(leaders, wanted) == numbers(wanted.begin, wanted.end)
 
 
-def test_a_look_behind_a_range_while_its_reading_ends(leaders: Brokers) -> None:
+def test_a_look_after_a_range_while_its_reading_ends(leaders: Brokers) -> None:
     """The client refuses to seek while it still leaves the offset before: the code waits, and does not report that brokers refuse."""
     wanted = offsets(2, 5, epoch=FIRST, before=FIRST)
     for _ in range(40):

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import BrokerAway, DamagedState, DependencyError, OptionError, RecordsLost, TopicNotThere
-from penstock.ingestion.topics import behind_of
+from penstock.ingestion.topics import left_of
 from penstock.kafka import client
 from penstock.kafka.cluster import Cluster, End, Topic
 from penstock.kafka.offset import Partition, Positions, ranges
@@ -120,7 +120,7 @@ def test_the_first_batch_keeps_where_a_query_begins(starting: str) -> None:
 
 
 @pytest.mark.parametrize("ends", [False, True])
-def test_what_is_next_lies_behind_the_end(ends: bool) -> None:
+def test_what_is_next_lies_after_the_end(ends: bool) -> None:
     """A partition that ends before the next offset is an error, also in a run of the available records, which must not end silently."""
     said = Said({"a": Topic("1", (0,))}, {Partition("a", 0): 5})
     for given_options in ({}, {"failOnDataLoss": "false"}):
@@ -268,7 +268,7 @@ def test_epochs_of_leaders_are_those_of_what_was_planned() -> None:
     )
 
 
-def test_how_far_behind_partitions_are_is_bounded() -> None:
+def test_how_far_after_partitions_are_is_bounded() -> None:
     """An offset counts the planned and the unplanned records, and lists the latter for the hundred partitions that have most of them."""
     last = {Partition("a", number): number for number in range(300)}
     planner = TopicPlanner(
@@ -278,7 +278,7 @@ def test_how_far_behind_partitions_are_is_bounded() -> None:
     own = end["@penstock"]
     assert own["read"] + own["left"] == sum(last.values())
     assert sum(end["a"].values()) == own["read"]
-    behind = behind_of(end)
+    behind = left_of(end)
     assert len(behind) == 100
     assert behind["a-299"] == 299 - end["a"]["299"]
     assert min(behind.values()) >= 299 - 100 - end["a"]["199"] - 2

@@ -390,7 +390,7 @@ def test_topic_deleted_with_a_range_half_read(kafka: Kafka, monkeypatch: pytest.
     assert len(offsets) < 60
 
 
-def test_topic_deleted_behind_the_last_record(kafka: Kafka) -> None:
+def test_topic_deleted_after_the_last_record(kafka: Kafka) -> None:
     """A task that has its whole range fails if the topic is gone and cannot be compared; a task that accepts losses returns the range."""
     topic = kafka.topic()
     kafka.send(topic, b"0", b"1")

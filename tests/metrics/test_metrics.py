@@ -95,7 +95,7 @@ def test_a_scrape_has_what_a_pipeline_says() -> None:
     assert kinds["penstock_left_files"] == "gauge"
 
 
-def test_topics_say_how_far_behind_each_partition_is() -> None:
+def test_topics_say_how_far_after_each_partition_is() -> None:
     """Offsets are reported if there are any, lags per partition; a partition without lag disappears, and file pipelines have none."""
     meter = Meter()
     pipeline = told(meter)
@@ -516,7 +516,7 @@ def test_alerts_say_why() -> None:
         assert re.search(r"description: .{30,}", rule)
 
 
-def test_queries_over_topics_say_how_far_behind_they_are() -> None:
+def test_queries_over_topics_say_how_far_after_they_are() -> None:
     """The offsets of all our sources in a user's own query count; offsets that are not ours are skipped."""
 
     def topic(left: int) -> str:

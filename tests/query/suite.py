@@ -504,7 +504,7 @@ class SinkContract:
         driver.run(1)
         assert kit.rows() == all_rows(0, 1)
 
-    def test_abort_behind_the_decision_takes_nothing_away(self, kit: Kit) -> None:
+    def test_abort_after_the_decision_takes_nothing_away(self, kit: Kit) -> None:
         """A commit fails after the decision, and Spark aborts the batch with the results that count: nothing is removed."""
         driver = Driver(kit, "a")
         driver.run(0)

@@ -150,7 +150,7 @@ def test_state_files_that_were_exchanged(scene: Scene) -> None:
 
 
 @one_form
-def test_last_record_is_lost_behind_its_publishing(scene: Scene) -> None:
+def test_last_record_is_lost_after_its_publishing(scene: Scene) -> None:
     """The last record was published and noted, then deleted, and Spark repeats its batch: the note tells, and no row occurs twice.
 
     1. Batch 2 is put as record 4, its file is published, the note is written; the driver dies before Spark has noted the batch.

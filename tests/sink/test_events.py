@@ -45,7 +45,7 @@ class Reader:
         given = self._log.after(self.at, limit)
         assert [event.number for event in given] == list(range(self.at.number, self.at.number + len(given)))
         self.paths += (paths := [event.path or "" for event in given])
-        self.at = given[-1].behind if given else self.at
+        self.at = given[-1].position_after if given else self.at
         return paths
 
 
@@ -181,7 +181,7 @@ def test_folds_of_an_earlier_version_are_counted_down(output: Output, folds_of_f
         as_it_was(output.root / f"_penstock/s/ledger/{name}")
     for start in (0, 1, 7, 20, 30):
         whole = events_of(sink).after(EventPosition())
-        position = whole[start - 1].behind if start else EventPosition()
+        position = whole[start - 1].position_after if start else EventPosition()
         given = events_of(sink).after(position)
         assert [event.path or "" for event in given] == history(sink)[start:]
     assert whole[0].record is None

@@ -117,7 +117,7 @@ def test_begin_at_a_record_of_one_sink(output: Output) -> None:
     assert stream(output, source(output, "b").begin("1"))[1][0][-1] == "b 0 0"
 
 
-def test_begin_behind_an_event(output: Output) -> None:
+def test_begin_after_an_event(output: Output) -> None:
     """A reader without a checkpoint begins after any event that it received: it gets what follows of every sink, and nothing twice."""
     publish(output, "a", "b", files=3)
     reader = source(output)

@@ -457,7 +457,7 @@ TEMPLATES = ["{ts:%Y}", "{ts:%Y-%m}", "{ts:%Y-%m-%d}", "{ts:%F}/{ts:%H}", "{ts:%
     template=st.sampled_from(TEMPLATES),
     later=st.timedeltas(timedelta(0), timedelta(days=3)),
 )
-def test_no_time_behind_the_end_is_in_the_bucket(moment: datetime, zone: str, template: str, later: timedelta) -> None:
+def test_no_time_after_the_end_is_in_the_bucket(moment: datetime, zone: str, template: str, later: timedelta) -> None:
     """Across clock changes, too: a time at or after a bucket's end belongs to another directory, and the bucket's rows are before it."""
     checked = BucketTemplate.of(template, SCHEMA, zone=zone)
     buckets = TimeBuckets.of(checked, SCHEMA)

@@ -698,7 +698,7 @@ def test_a_task_whose_staged_file_cannot_be_completed_fails(output: Output, monk
     assert [file.rows for file in sink.ledger.history()] == [1]
 
 
-def test_stalled_driver_that_dies_behind_its_late_put(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stalled_driver_that_dies_after_its_late_put(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failure 3 of the ledger: nobody is left to take the record back; the next batch removes it, and no history contains it."""
     monkeypatch.setattr("penstock.sink.ledger.FOLD", 2)
     a, b = output.sink(rollBatches="1"), output.sink(rollBatches="1")
@@ -970,7 +970,7 @@ def test_abort_removes_what_was_staged(output: Output) -> None:
 @pytest.mark.parametrize(
     "point", ["sink.publish.one", "storage.publish.linked", "sink.publish.before-note", "sink.forget"]
 )
-def test_commit_that_fails_behind_its_put_is_aborted(output: Output, point: str) -> None:
+def test_commit_that_fails_after_its_put_is_aborted(output: Output, point: str) -> None:
     """Failure 6 of the sink: Spark aborts a batch that is already decided; nothing that its record names is removed."""
     sink = output.sink(rollSize="4", mergeBelow="1", fileName="p{writer}-{seq}")
     batch = Batch(QUERY, 0)

@@ -281,7 +281,7 @@ def test_quota_in_mid_batch(hdfs: MiniHdfs, sink: Sink, at: At) -> None:
     hdfs.quota(sink.root, size=-1)
 
 
-def test_a_zombies_segment_appears_behind_the_commit(hdfs: MiniHdfs, sink: Sink) -> None:
+def test_a_zombies_segment_appears_after_the_commit(hdfs: MiniHdfs, sink: Sink) -> None:
     """An executor that was given up writes its segments after its batch was committed: they are never visible, and are swept."""
     batch = Batch("q", 0, "offsets of 0")
     begun = sink.begin("driver", batch)

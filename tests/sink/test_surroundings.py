@@ -184,7 +184,7 @@ def test_a_name_that_was_given_instead_survives_crash_reader_and_fold(
     for number in range(1, 12):
         output.batch(second, number, {0: [f"b{number}"]}, query="b")
     assert not list((output.root / "_penstock/b/ledger").glob("*.renamed")), "the fold has the name"
-    assert [event.path for event in events.after(event.behind)][:1] == ["p-1.txt"]
+    assert [event.path for event in events.after(event.position_after)][:1] == ["p-1.txt"]
     told = [event.path for event in EventLog(second.ledger, "b", "the ledger").after(EventPosition())]
     assert (
         told == [file.path for file in second.ledger.history()] == ["p-0-b.txt", *(f"p-{n}.txt" for n in range(1, 12))]

@@ -77,7 +77,7 @@ def test_each_file_is_told_once_where_nothing_dies(output: Output) -> None:
     assert len(list((output.root / "_penstock/s").glob("told-*"))) == 1
 
 
-def test_a_death_behind_the_call_tells_again(output: Output) -> None:
+def test_a_death_after_the_call_tells_again(output: Output) -> None:
     """The driver dies between the call and its note: the next start makes the same call again, and leaves nothing out."""
     sink, catalogue = output.sink(rollRows="1"), Catalogue()
     start(sink, catalogue)

@@ -177,7 +177,7 @@ def test_columns_that_are_not_read_are_told(
     assert told == [f"'{source.root}': in the data, and in no column: 'x' 1 time, 'y' 1 time"]
 
 
-def test_a_bad_record_behind_a_header(source: Input) -> None:
+def test_a_bad_record_after_a_header(source: Input) -> None:
     """The offset of a bad record counts from the start of the file, with header, comments and byte order mark."""
     data = b"\xef\xbb\xbf#\nid,name\n1,x\nsix,y\n"
     for name, text in (("f", data), ("g.gz", gzip.compress(data))):

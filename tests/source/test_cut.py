@@ -112,7 +112,7 @@ def test_file_changes_while_there_is_no_time_to_look_at_old_files(
     assert query.rows == [*RECORDS, "added"]
 
 
-def test_record_behind_the_cut_is_mended(query: Query) -> None:
+def test_record_after_the_cut_is_mended(query: Query) -> None:
     """A record after the cut is corrected and becomes longer: each record is read once, the corrected one in its new form."""
     mended = [*RECORDS[:15], "record 15, mended", *RECORDS[16:]]
     query.put(mended, 2000)
@@ -168,7 +168,7 @@ def test_rest_is_waited_for_until_it_stands_still(query: Query) -> None:
     assert query.rows == [*RECORDS, "more"]
 
 
-def test_version_before_comes_back_behind_the_end(query: Query) -> None:
+def test_version_before_comes_back_after_the_end(query: Query) -> None:
     """Once the rest of the new version was read, the old version is done, too: when it comes back, it is not read from its beginning."""
     query.put([*RECORDS, "more"], 1001)
     query.rest()

@@ -875,7 +875,7 @@ def test_logrotate_at_speed_beside_a_follower(src: Path, way: str) -> None:
     assert kept <= set(seen) <= expected
 
 
-def test_a_writer_that_does_not_append_goes_on_behind_a_cut(src: Path) -> None:
+def test_a_writer_that_does_not_append_goes_on_after_a_cut(src: Path) -> None:
     """After `copytruncate` it writes on where it was, and the disk shows zeros before that: they are bytes of its first record."""
     log = src / "app.log"
     query = Query(src)

@@ -102,7 +102,7 @@ def test_a_newer_file_ends_the_look(folder: Folder, name: str, looks: int) -> No
     assert names(planner, planner.latest(at)) == [name]
 
 
-def test_a_file_that_comes_behind_the_look_is_read(folder: Folder) -> None:
+def test_a_file_that_comes_after_the_look_is_read(folder: Folder) -> None:
     """The check before Spark starts passes nothing on: a source that starts after it looks for itself."""
     at = finished(folder, FEW)
     folder.put("g", 1200)

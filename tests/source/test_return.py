@@ -145,7 +145,7 @@ def test_file_that_is_back_may_go_again(folder: Folder, tmp_path: Path) -> None:
         at = end
 
 
-def test_what_is_away_is_forgotten_behind_lateness(folder: Folder) -> None:
+def test_what_is_away_is_forgotten_after_lateness(folder: Folder) -> None:
     """The offset remembers missing files for as long as lateness requires, and no longer."""
     for i in range(100):
         folder.put(f"f{i}", 6000)

@@ -115,7 +115,7 @@ def test_members_frames_and_names_in_capitals(folder: Folder) -> None:
 @pytest.mark.parametrize(
     "behind", [b"garbage", bytes(100), gzip.compress(b"3\n", mtime=0)[:-3]], ids=["garbage", "zeros", "half"]
 )
-def test_what_is_no_member_behind_one_is_named(folder: Folder, behind: bytes) -> None:
+def test_what_is_no_member_after_one_is_named(folder: Folder, behind: bytes) -> None:
     """HZ-24: bytes after a member that are not a member, even zeros, make a bad file: lines read before them are not returned alone."""
     folder.put("a.gz", gzip.compress(b"1\n2\n") + behind)
     with pytest.raises(BadFile, match=r"a\.gz': not a whole gzip file"):
@@ -206,7 +206,7 @@ def test_an_empty_file_that_gets_data_whatever_its_time(folder: Folder) -> None:
         assert folder.run(2) == [["1"], []]
 
 
-def test_an_older_checkpoint_behind_files_that_were_archived(folder: Folder) -> None:
+def test_an_older_checkpoint_after_files_that_were_archived(folder: Folder) -> None:
     """HZ-22: files archived since are not found by themselves; moved back, as documented, they are read, and so are the others."""
     archive = folder.path.with_name("archive")
     options: dict[str, Any] = {"cleanSource": "archive", "sourceArchiveDir": str(archive)}

@@ -118,7 +118,7 @@ def test_recursion_begins_where_a_path_ends(tree: Tree) -> None:
     assert tree.read("a", "c/*", recursiveFileLookup="true") == ["a/1.txt", "a/2.txt", "a/sub/3.txt", "c/d/e/1.txt"]
 
 
-def test_signs_are_names_behind_a_backslash(tree: Tree) -> None:
+def test_signs_are_names_after_a_backslash(tree: Tree) -> None:
     """Escaped wildcards are plain characters; if a file with the very name exists and the path has no escape, the error says how."""
     tree.put("{x}/1.txt", "[y]/1.txt", "s*r/1.txt", "star/1.txt")
     assert tree.read("\\{x\\}", "\\[y\\]", "s\\*r") == ["[y]/1.txt", "s*r/1.txt", "{x}/1.txt"]

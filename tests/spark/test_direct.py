@@ -304,7 +304,7 @@ if sys.argv[1] == "ends": begun.end()
 
 
 @pytest.mark.parametrize("end", ["ends", "leaves"])
-def test_nobody_is_left_behind(end: str) -> None:
+def test_nobody_is_left_after(end: str) -> None:
     """A JVM that was begun and never used ends with the process that began it: at once if told to, else when its input closes."""
     with subprocess.Popen([sys.executable, "-c", HOLD, end], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin

@@ -223,7 +223,7 @@ def test_killed_server_leaves_children_and_later_starts_alone(driver: Driver) ->
     assert worker.returncode == 1
 
 
-def test_server_ends_behind_its_driver_and_its_last_child(driver: Driver) -> None:
+def test_server_ends_after_its_driver_and_its_last_child(driver: Driver) -> None:
     """Failure 4: the driver ends or is killed; the processes that Spark started end by themselves; then nothing is left."""
     worker, child = driver.waiting()
     assert Path(driver.path).is_socket()

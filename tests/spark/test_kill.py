@@ -149,7 +149,7 @@ def test_batch_of_a_query_that_died_is_planned_anew(stage: Stage, python: Interp
 
 
 @pytest.mark.soak  # a sink test of the same name makes the calls that Spark makes here
-def test_commit_that_fails_behind_its_put_is_aborted_by_spark(stage: Stage, python: Interpreter) -> None:
+def test_commit_that_fails_after_its_put_is_aborted_by_spark(stage: Stage, python: Interpreter) -> None:
     """Failure 6 of the sink: the batch is decided, publishing fails, Spark aborts it; the next start has every line."""
     expected = fill(stage)
     failed = run_python(QUERY, *arguments(stage), failpoints="sink.publish.one=error")

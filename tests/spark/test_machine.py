@@ -194,7 +194,7 @@ def test_fast_start_with_the_name_of_this_python(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("no_jvm")
-def test_environment_is_restored_behind_a_start_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_is_restored_after_a_start_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """This includes variables that the start removed, and variables that were empty."""
     monkeypatch.setenv("PYSPARK_PYTHON", "")
     before = dict(os.environ)

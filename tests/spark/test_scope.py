@@ -165,7 +165,7 @@ class StartingJob:
         self.stopped.set()
 
 
-def test_query_that_starts_behind_an_interrupt_is_stopped(spark: SparkSession) -> None:
+def test_query_that_starts_after_an_interrupt_is_stopped(spark: SparkSession) -> None:
     """A query without a handle: an impatient caller has gone before there is a query to stop."""
     job = StartingJob()
     run = SparkRun(spark, lambda: cast("Any", job), every=1.0)

@@ -86,7 +86,7 @@ def test_a_stream_follows_a_live_writer(spark: SparkSession, stage: Stage) -> No
     assert len({segment for segment, _, _ in expected}) > 4
 
 
-def test_what_came_behind_latest_is_read_though_its_batch_failed(spark: SparkSession, stage: Stage) -> None:
+def test_what_came_after_latest_is_read_though_its_batch_failed(spark: SparkSession, stage: Stage) -> None:
     """Failures 7 and 8 of `wal.runs`: a query of `latest` fails in its first batch with records, more come, and the next start has all."""
     log = stage.root / "log"
     found: list[bytes] = []

@@ -147,7 +147,7 @@ def test_markers_of_directories_are_no_files(storage: Storage, root: str) -> Non
         storage.put_if_absent(f"{root}/{name}", data)
     assert set(names_at(storage, root)) == {"d", "f_$folder$"}
     assert names_at(storage, f"{root}/d") == ["a"]
-    assert [path for path, _ in storage.behind(root, "")] == ["d/a", "f_$folder$"]
+    assert [path for path, _ in storage.listed_after(root, "")] == ["d/a", "f_$folder$"]
 
 
 def test_an_empty_object_with_others_below_it_is_a_directory(found: StoreServer, storage: Storage, root: str) -> None:
@@ -159,7 +159,7 @@ def test_an_empty_object_with_others_below_it_is_a_directory(found: StoreServer,
     assert storage.stat(f"{root}/d").is_directory
     assert storage.stat(f"{root}/d-e").is_file
     assert sorted((entry.name, entry.is_directory) for entry in storage.list(root)) == [("d", True), ("d-e", False)]
-    assert [path for path, _ in storage.behind(root, "")] == ["d-e", "d/a"]
+    assert [path for path, _ in storage.listed_after(root, "")] == ["d-e", "d/a"]
 
 
 def test_a_bucket_that_keeps_versions(found: StoreServer) -> None:
@@ -181,7 +181,7 @@ def test_a_bucket_that_keeps_versions(found: StoreServer) -> None:
             storage.stat(path)
     storage.put_if_absent(f"{path}/staged", b"3")
     storage.publish(f"{path}/staged", f"{path}/a")
-    assert [(path, entry.size) for path, entry in storage.behind(path, "")] == [("a", 1)]
+    assert [(path, entry.size) for path, entry in storage.listed_after(path, "")] == [("a", 1)]
 
 
 def test_a_replaced_object_of_one_length_has_another_identity(found: StoreServer, root: str) -> None:
@@ -260,17 +260,17 @@ def test_what_is_too_long_for_one_copy_is_copied_in_parts(
         assert list(storage.abandoned(path, 1 << 62)) == []
 
 
-def test_files_behind_a_name_are_listed(found: StoreServer, storage: Storage, root: str) -> None:
+def test_files_after_a_name_are_listed(found: StoreServer, storage: Storage, root: str) -> None:
     """Files at any depth are listed in the order of their paths, after a given path, which need not exist; more than one page."""
     count = found.page + 100
     names = [f"d{number // 90:02}/{number:04}" for number in range(count)]
     with storage.workers(16) as workers:
         list(workers.map(lambda name: storage.put_if_absent(f"{root}/{name}", b"x"), [*names, "a", "e é"]))
-    listed = list(storage.behind(root, "a"))
+    listed = list(storage.listed_after(root, "a"))
     assert [path for path, _ in listed] == [*names, "e é"]
     assert {entry.size for _, entry in listed} == {1}
-    assert [path for path, _ in storage.behind(root, f"{names[-3]}x")] == [*names[-2:], "e é"]
-    assert list(storage.behind(root, "f")) == []
+    assert [path for path, _ in storage.listed_after(root, f"{names[-3]}x")] == [*names[-2:], "e é"]
+    assert list(storage.listed_after(root, "f")) == []
     assert listed[0][1] == storage.stat(f"{root}/{names[0]}")
 
 

@@ -147,7 +147,7 @@ class ToyStorage(OpenedOneByOne, ShownInListings):
         below = {name.removeprefix(f"{path}/") for name in list(FILES) if name.startswith(f"{path}/")}
         return {name.partition("/")[0]: self.stat(f"{path}/{name.partition('/')[0]}") for name in below}
 
-    def behind(self, path: str, after: str) -> Iterator[tuple[str, Entry]]:
+    def listed_after(self, path: str, after: str) -> Iterator[tuple[str, Entry]]:
         """Yield the files after a path, in the order of their paths."""
         for name in sorted(FILES):
             below = name.removeprefix(f"{path}/")

@@ -258,14 +258,14 @@ class StorageContract:
             storage.make_directory(f"{root}/file")
         assert storage.stat(f"{root}/file").is_file
 
-    def test_what_lies_behind_a_path_is_listed_in_order_or_refused(self, storage: Storage, root: str) -> None:
+    def test_what_lies_after_a_path_is_listed_in_order_or_refused(self, storage: Storage, root: str) -> None:
         """A storage that says that it lists in order does so, at any depth; any other refuses the call and never answers it in part."""
         for path in ("b", "a", "d/c"):
             if "/" in path:
                 storage.make_directory(f"{root}/d")
             put(storage, f"{root}/{path}", b"")
         with nullcontext() if storage.lists_in_order else pytest.raises(NotSupported):
-            assert [path for path, _ in storage.behind(root, "a")] == ["b", "d/c"]
+            assert [path for path, _ in storage.listed_after(root, "a")] == ["b", "d/c"]
 
     def test_a_path_of_as_many_bytes_as_there_is_room_for_is_taken(self, storage: Storage, root: str) -> None:
         """A name of the length that `bytes_below` promises to a sink before a batch can be created, split into directories."""

@@ -91,7 +91,7 @@ class EventsProgram(SinkProgram):
         def look() -> None:
             before = getattr(self.memory, "given", ())
             new = log_on(disk.storage()).after(EventPosition(len(before), before[-1] if before else ""))
-            self.memory = Reached(self.memory, before + tuple(event.behind.mark for event in new))
+            self.memory = Reached(self.memory, before + tuple(event.position_after.mark for event in new))
 
         super().run(Watched(disk, look), rest)
         look()
@@ -107,7 +107,7 @@ class EventsProgram(SinkProgram):
         storage = disk.storage()
         events = log_on(storage).after(EventPosition())
         given = getattr(self.memory, "given", ())
-        marks = tuple(event.behind.mark for event in events)
+        marks = tuple(event.position_after.mark for event in events)
         common = min(len(given), len(marks))  # the note that the last files are published is never synced
         complaints = [] if marks[:common] == given[:common] else ["events that were given are others now"]
         if given:

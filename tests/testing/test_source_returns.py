@@ -77,18 +77,18 @@ def _gone_as_if_all_were_known(patch: pytest.MonkeyPatch) -> None:
 
 def _all_that_arrived_is_decided(patch: pytest.MonkeyPatch) -> None:
     """Do not check whether files wait after the cursor."""
-    patch.setattr(Backlog, "behind_since", lambda _self, _cursor: None)
+    patch.setattr(Backlog, "before_cursor_since", lambda _self, _cursor: None)
 
 
 def _line_moves(patch: pytest.MonkeyPatch) -> None:
     """Treat files that came after the limit of a bounded run as decided."""
-    refresh = Arrivals.refresh_behind_line
+    refresh = Arrivals.refresh_after_line
 
     def changed(self: Any, cursor: Any) -> None:
         refresh(self, cursor)
         self._sure_ns = self.scan.listed_ns
 
-    patch.setattr(Arrivals, "refresh_behind_line", changed)
+    patch.setattr(Arrivals, "refresh_after_line", changed)
 
 
 def _any_selection(patch: pytest.MonkeyPatch) -> None:

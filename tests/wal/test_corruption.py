@@ -152,7 +152,7 @@ def test_segments_that_were_removed_exchanged_or_of_another_log(log: Path, tmp_p
 
 
 @pytest.mark.parametrize("number", [4, 9])
-def test_nothing_is_appended_behind_a_segment_that_was_put_there(log: Path, tmp_path: Path, number: int) -> None:
+def test_nothing_is_appended_after_a_segment_that_was_put_there(log: Path, tmp_path: Path, number: int) -> None:
     """A foreign segment after the end, next to it or after a gap: a writer that opens the log gets an error, and repair cuts it off."""
     other = tmp_path / "other"
     with Writer(str(other), segment_size=200, storage=unsynced()) as writer:
@@ -167,7 +167,7 @@ def test_nothing_is_appended_behind_a_segment_that_was_put_there(log: Path, tmp_
     assert list(Reader(str(log))) == [*RECORDS, b"more"]
 
 
-def test_nothing_is_appended_behind_a_segment_that_is_missing(root: str) -> None:
+def test_nothing_is_appended_after_a_segment_that_is_missing(root: str) -> None:
     """A segment before the last two is missing: a writer that opens the log gets an error; put back, all is well; repair cuts there."""
     for record in range(6):
         with Writer(root, storage=unsynced()) as writer:
@@ -357,7 +357,7 @@ def test_a_header_that_tore(log: Path) -> None:
             assert Log(str(log)).repair() == []
 
 
-def test_two_that_go_on_behind_the_same_one(root: str, tmp_path: Path) -> None:
+def test_two_that_go_on_after_the_same_one(root: str, tmp_path: Path) -> None:
     """The last one counts; a writer continues after it, whatever is in between."""
     with Writer(root) as writer:
         writer.append(b"first")

@@ -112,7 +112,7 @@ def test_batches_are_arrow_arrays(root: str) -> None:
     assert batch.position(0) == Position(at.segment, at.offset + 8)
 
 
-def test_each_writer_goes_on_behind_the_last(storage: Storage) -> None:
+def test_each_writer_goes_on_after_the_last(storage: Storage) -> None:
     """Ten writers in turn: one sequence, one log, and a new epoch for each; a closed writer fails on append."""
     for number in range(10):
         with Writer(ROOT, storage=storage) as writer:
@@ -173,7 +173,7 @@ def test_a_writer_stalled_so_long_that_its_number_is_free_again() -> None:
 
 
 @pytest.mark.parametrize("make", [CrashHdfs, ObjectStore])
-def test_a_writer_that_is_overtaken_behind_its_new_segment(
+def test_a_writer_that_is_overtaken_after_its_new_segment(
     make: Callable[[], CrashHdfs | ObjectStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Failure 6: another writer continues after the new segment before its maker checks: it stays; acknowledged records are read."""
@@ -517,7 +517,7 @@ def managed(storage: Storage, checkpointed: int = -1) -> tuple[Manager, list[tup
     return manager, found
 
 
-def test_windows_behind_the_checkpoint_come_back(storage: Storage) -> None:
+def test_windows_after_the_checkpoint_come_back(storage: Storage) -> None:
     """The records of completed windows come back from any checkpoint on, in order; those of an incomplete window do not."""
     manager, found = managed(storage)
     assert (found, manager.flushed) == ([], -1)

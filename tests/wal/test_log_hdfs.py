@@ -44,7 +44,7 @@ def storage(hdfs: MiniHdfs) -> HdfsStorage:
     return HdfsStorage(hdfs.authority)
 
 
-def test_a_reader_behind_a_live_writer(root: str) -> None:
+def test_a_reader_after_a_live_writer(root: str) -> None:
     """F-W18: a reader sees closed segments and nothing of the open one, which is not damage; with `whole` it sees each flush."""
     with Writer(root, segment_size=700) as writer, Reader(root) as reader:
         seen, last = [], 0
@@ -73,7 +73,7 @@ def read(root: str, start: dict[str, Any], end: dict[str, Any], storage: HdfsSto
     return [row for batch in batches for row in batch.column(2).to_pylist()]
 
 
-def test_a_log_as_runs_behind_a_live_writer(root: str, storage: HdfsStorage) -> None:
+def test_a_log_as_runs_after_a_live_writer(root: str, storage: HdfsStorage) -> None:
     """Runs read what was flushed, each record once; what has been read to its end may be purged."""
     found: list[bytes] = []
     start: dict[str, Any] | None = None

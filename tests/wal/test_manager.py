@@ -111,7 +111,7 @@ class Shouting:
 
 
 @pytest.mark.parametrize("to", ["window", "checkpoint"])
-def test_replay_behind_an_append_is_refused(root: str, to: str) -> None:
+def test_replay_after_an_append_is_refused(root: str, to: str) -> None:
     """A replay to the checkpoint dropped the record of an open window, and the window then ended without that record."""
     with Manager(root, print) as manager:
         for window in range(3):
@@ -213,7 +213,7 @@ def test_start_that_was_purged_is_refused(root: str) -> None:
             manager.set_start(positions[0])
 
 
-def test_replay_to_the_checkpoint_drops_what_is_behind(root: str) -> None:
+def test_replay_to_the_checkpoint_drops_what_is_after(root: str) -> None:
     """F-W15: windows up to the checkpoint come back, later ones are dropped and written anew, and the old ones never come back."""
     _filled(root, {w: [b"old %d" % w] for w in range(6)})
     for _ in range(2):  # a crash after the drop changes nothing

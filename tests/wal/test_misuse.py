@@ -221,7 +221,7 @@ def interrupted(left: int, function: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("way", ["one", "many", "a new segment"])
-def test_an_interrupt_behind_any_call(root: str, way: str) -> None:
+def test_an_interrupt_after_any_call(root: str, way: str) -> None:
     """Failure 10: a signal's exception after any call of an append: no record is there twice, and every position is right."""
     numbers, given = itertools.count(), {}
     with Writer(root, segment_size=2000, storage=unsynced()) as writer:
@@ -246,7 +246,7 @@ def test_an_interrupt_behind_any_call(root: str, way: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # an interrupted listing is not closed
-def test_an_interrupt_behind_any_call_of_a_flush(root: str) -> None:
+def test_an_interrupt_after_any_call_of_a_flush(root: str) -> None:
     """Failure 10: acknowledged records are there; neither a flush nor a close waits for the interrupted flush."""
     kept = []  # so that none is dropped during an interrupt
     with ThreadPoolExecutor(1) as other:

@@ -140,7 +140,7 @@ def test_what_was_forgotten_stays_so(storage: Storage, segment_size: int | str) 
             store.committed(51, lazily="yes")  # type: ignore[arg-type]  # - that is what is tested
 
 
-def test_what_is_forgotten_lazily_is_so_behind_the_next_save(storage: Storage) -> None:
+def test_what_is_forgotten_lazily_is_so_after_the_next_save(storage: Storage) -> None:
     """A lazy commit needs no flush, and so no segment where each flush makes one; the next saved window makes it permanent."""
     with WindowStore(ROOT, storage=storage) as store:
         for window in range(3):

@@ -27,7 +27,7 @@ than `capacity` calls.
 waits in the queue of its key, holding a slot, and runs when the row before it has ended.
 
 **Ended before its rows.** `carry` ends the operator while calls are under way, and returns what is left, in order of
-admission: rows that were never called, rows whose call was interrupted, and rows that are finished but wait behind a
+admission: rows that were never called, rows whose call was interrupted, and rows that are finished but wait for a
 slow head. From then on each of these rows counts as decided, so an answer that comes in the same turn of the loop is
 late: a row is emitted or carried, never both. The next operator gets them and admits them first, so order, keys and
 shared calls are as if the first operator had gone on.

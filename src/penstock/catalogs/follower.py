@@ -149,7 +149,7 @@ class Follower:
         if known != at:
             end = at
         while events := self._log(sink).after(end, _COMMIT_FILES):
-            end = events[-1].behind
+            end = events[-1].position_after
             if files := [event for event in events if event.is_shown and event.kind == PUBLISHED]:
                 return end, files
             self._read[sink] = at, end

@@ -66,9 +66,9 @@ def warn_of_absent(dst: str, sink: str | None) -> None:
         )
 
 
-def _reached(at: dict[str, Any], behind: dict[str, Any], stop: Stop) -> dict[str, Any]:
+def _reached(at: dict[str, Any], after: dict[str, Any], stop: Stop) -> dict[str, Any]:
     """Return the position up to which all events are printed: after the batch, or, if a stop came before its end, `at`."""
-    return at if stop.requested else behind
+    return at if stop.requested else after
 
 
 def _print(facts: dict[str, Any], after: dict[str, Any], *, as_json: bool) -> None:

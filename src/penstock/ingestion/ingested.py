@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.ingestion.late import counts
-from penstock.ingestion.topics import behind_of, counts_of
+from penstock.ingestion.topics import counts_of, left_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,7 +87,7 @@ def standing(sink: Sink, head: State, *, query: str, batch: int, offset: Mapping
         output_bytes=head.total_bytes - head.aside.bytes + sum(grown.values()),
         open_rows=sum(part.rows for part in parts),
         **not_read,
-        left_by_partition=behind_of(offset),
+        left_by_partition=left_of(offset),
         aside_records=head.aside.records,
         aside_files=head.aside.files,
         aside_changed=head.aside.changes,

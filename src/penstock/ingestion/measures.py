@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.clock import SECOND_NS
 from penstock.ingestion.late import counts
-from penstock.ingestion.topics import behind_of
+from penstock.ingestion.topics import left_of
 from penstock.kafka.offset import OURS
 from penstock.wal.form import Position
 
@@ -37,7 +37,7 @@ def left_by_partition(ends: Iterable[object]) -> dict[str, float]:
     """Return how many offsets are left in each partition, over all sources of a query, for the hundred partitions with the most."""
     left = Counter[str]()
     for offset in offsets_in(ends):
-        left.update(behind_of(offset))
+        left.update(left_of(offset))
     return dict(left.most_common(_PARTITIONS))
 
 

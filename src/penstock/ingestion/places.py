@@ -161,7 +161,7 @@ def _check_there(storage: Storage, source: str) -> None:
 
 def _check_read(storage: Storage, source: str) -> None:
     """Raise `AccessRefused` if objects may be listed but not read; for an empty input that is unknown."""
-    first = next(iter(storage.behind(source, "")), None)
+    first = next(iter(storage.listed_after(source, "")), None)
     if first is not None:
         with suppress(NotThere):  # it was removed meanwhile
             storage.stat(f"{source}/{first[0]}")

@@ -162,7 +162,7 @@ def counts_of(offset: Mapping[str, Any]) -> dict[str, int]:
     return {"input_offsets": own.get("read", 0), "left_offsets": own.get("left", 0)}
 
 
-def behind_of(offset: Mapping[str, Any]) -> dict[str, int]:
+def left_of(offset: Mapping[str, Any]) -> dict[str, int]:
     """Return the offsets that were left, by partition, for at most a hundred partitions with the most; empty for a query of files."""
     left_offsets = offset.get(OURS, {}).get("behind", {})
     return {

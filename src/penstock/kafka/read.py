@@ -232,17 +232,17 @@ class _Reader:
             raise plan.overwritten(wanted.partition, wanted.end, wanted.epoch)
         consumer = self._opened()
         try:
-            self._look_behind(consumer, wanted)
+            self._look_at_end(consumer, wanted)
         finally:
             consumer.unassign()
 
-    def _look_behind(self, consumer: Consumer, wanted: Range) -> None:
+    def _look_at_end(self, consumer: Consumer, wanted: Range) -> None:
         """Go to the end of a range, where the leader says whether the records before it are of the epoch that was planned."""
         self._go_to(consumer, wanted, wanted.end, wanted.epoch)
         since = clock.monotonic()
         while clock.monotonic() - since <= self._seconds:
             for message in self._next(consumer, wanted):
-                if message.error() is None or self._behind(message, wanted.end, wanted) is not None:
+                if message.error() is None or self._reached_by(message, wanted.end, wanted) is not None:
                     return
         raise self._silent(wanted, wanted.end)
 
@@ -281,7 +281,7 @@ class _Reader:
                 yield chosen
                 since = clock.monotonic()  # not before: the consumer of the messages may take any time
             for message in filter(Message.error, messages):
-                if (reached_at := self._behind(message, at, wanted)) is not None:
+                if (reached_at := self._reached_by(message, at, wanted)) is not None:
                     return reached_at if reached_at < wanted.end else None
             if not records and clock.monotonic() - since > self._seconds:
                 self._check_why(wanted)
@@ -323,7 +323,7 @@ class _Reader:
             raise self._told(refusal, wanted)
         return messages
 
-    def _behind(self, message: Message, at: int, wanted: Range) -> int | None:
+    def _reached_by(self, message: Message, at: int, wanted: Range) -> int | None:
         """Return the offset that an event reaches: the end of the partition, or of lost records; `None`: continue."""
         error = message.error()
         if error.name() == "_PARTITION_EOF":

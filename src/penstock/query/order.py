@@ -50,14 +50,14 @@ class Nouns:
     """How messages name the things of a sink.
 
     `state` has the last batch, for example "the ledger of '/out'". `whole` is what must be copied and restored as one, for example "the
-    output directory". `anew` is what a query that begins anew needs, for example "a new checkpoint and an empty directory". `behind` is
+    output directory". `anew` is what a query that begins anew needs, for example "a new checkpoint and an empty directory". `remedy` is
     how another query can append its rows to those that are there.
     """
 
     state: str
     whole: str
     anew: str
-    behind: str = "take another sinkId"
+    remedy: str = "take another sinkId"
 
 
 def place(last: Last, batch: Batch, nouns: Nouns) -> Standing:
@@ -84,7 +84,7 @@ def _refuse_query(last: Last, batch: Batch, nouns: Nouns) -> NoReturn:
     msg = (
         f"{nouns.state} was written by query {last.query} up to batch {last.number}, and this is query {batch.query}, batch "
         f"{batch.number}: its checkpoint was deleted, or is another one. Put the checkpoint back; or, if the rows of this "
-        f"query are to come after those, {nouns.behind}"
+        f"query are to come after those, {nouns.remedy}"
     )
     raise CheckpointMismatch(msg)
 

@@ -105,7 +105,7 @@ class Event:
         return self.entry.event if isinstance(self.entry, Mark) else not self.entry.is_aside
 
     @property
-    def behind(self) -> EventPosition:
+    def position_after(self) -> EventPosition:
         """Return the position after the event."""
         return EventPosition(self.number + 1, xxhash.xxh3_64_hexdigest(canonical(_form(self.entry))))
 
@@ -140,7 +140,7 @@ class EventLog:
         if not view.visible:
             return EventPosition()
         (last,) = self._between(view, view.visible - 1, view.visible)
-        return last.behind
+        return last.position_after
 
     def at_record(self, number: int) -> EventPosition:
         """Return the position before the events of record `number`, which may be the next one to come; `OptionError` if it is unknown."""
@@ -154,7 +154,7 @@ class EventLog:
             self._refuse_record(number, view)
         count = self._start(view, number) if number > view.look.folded else self._in_fold(view, number)
         before = list(self._between(view, count - 1, count)) if count else []
-        return before[0].behind if before else EventPosition()
+        return before[0].position_after if before else EventPosition()
 
     def _refuse_record(self, number: int, view: _View) -> NoReturn:
         msg = f"record {number} is not in {self._place}, whose last one is {view.head.n}; expected one from 1 to that"
@@ -190,7 +190,7 @@ class EventLog:
     def between(self, start: EventPosition, end: EventPosition) -> list[Event]:
         """Return the events from `start` up to `end`, which were given before. Raises `EventsLost` if some are missing or differ."""
         events = self.after(start, end.number - start.number)
-        if (events[-1].behind if events else start) != end:
+        if (events[-1].position_after if events else start) != end:
             msg = f"events {start.number} to {end.number - 1} of {self._place} are not those that were planned; {self._remedy}"
             raise EventsLost(msg)
         return events
@@ -211,11 +211,11 @@ class EventLog:
         events = list(self._between(view, max(start.number - 1, 0), end))
         if start.number:
             self._check(events.pop(0), start)
-        self._last = events[-1].behind if events else start
+        self._last = events[-1].position_after if events else start
         return events
 
     def _check(self, before: Event, start: EventPosition) -> None:
-        if before.behind != start:
+        if before.position_after != start:
             msg = (
                 f"event {before.number} of {self._place} is {_words(before)}, not the one that was given: the ledger was put back "
                 f"from a copy and written on, or is another one; {self._remedy}"
@@ -352,7 +352,7 @@ class EventHistory(EventLog):
         view = self._view()
         first = self._start(view, view.blocks[0]) if lost and view.blocks else 0
         events = list(self._between(view, first, end.number))
-        if end.number > first and (not events or events[-1].behind != end):
+        if end.number > first and (not events or events[-1].position_after != end):
             msg = f"event {end.number - 1} of {self._place} is not the one that was there: the ledger was restored from a copy; load again"
             raise EventsLost(msg)
         return events

@@ -187,7 +187,7 @@ class Change(NamedTuple):
             raise ValueError(msg)
         return replace(self.part, segments=before.segments[: self.kept] + self.part.segments)
 
-    def behind(self, earlier: Change) -> Change:
+    def after(self, earlier: Change) -> Change:
         """Return one change for `earlier` followed by this one."""
         own = self.kept - earlier.kept
         if own <= 0:

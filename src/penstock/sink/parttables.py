@@ -226,7 +226,7 @@ def _merged(lower: Changes, upper: Changes, *, bottom: bool) -> Changes:
     merged = dict(lower)
     for key, change in upper.items():
         before = merged.pop(key, None)
-        merged[key] = change.behind(before) if change is not None and before is not None else change
+        merged[key] = change.after(before) if change is not None and before is not None else change
     return {key: change for key, change in merged.items() if change is not None} if bottom else merged
 
 

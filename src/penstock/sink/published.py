@@ -106,7 +106,7 @@ class Published:
             share = None if share is None else max(share - len(events), 0)
             ahead[sink] = events
         ends = {
-            sink: events[-1].behind if events else positions.get(sink, EventPosition())
+            sink: events[-1].position_after if events else positions.get(sink, EventPosition())
             for sink, events in ahead.items()
         }
         if ends == positions and _BEGIN not in start:
@@ -141,7 +141,7 @@ class Published:
         """Yield the events of a batch, each with the offset after it; a reader that begins there gets all later events."""
         positions = self._before(start, end)
         for event in self.events(start, end):
-            positions[event.sink] = event.behind
+            positions[event.sink] = event.position_after
             yield event, _offset(positions)
 
     @staticmethod

@@ -82,7 +82,7 @@ class Telling:
             names = self._call(shown) if shown else []
             failpoints.hit("sink.told")
             closed |= bool(names and self._sink.roll(driver, names))
-            at = events[-1].behind
+            at = events[-1].position_after
             self._note(at)
         return closed
 

@@ -67,12 +67,12 @@ class WindowsAhead:
         self._ahead = -1 if at is None else WINDOWS_AHEAD
         self._used = -1  # the last window from which bytes were read
         self._windows: dict[int, Future[bytes]] = {}
-        self._behind = -1  # where the last read ended
+        self._read_to = -1  # where the last read ended
 
     def read(self, offset: int, length: int) -> bytes:
         """Return up to `length` bytes at `offset`; fewer only at the end of the file."""
-        goes_on = offset == self._behind or length >= 2 * WINDOW_BYTES
-        self._behind = offset + length
+        goes_on = offset == self._read_to or length >= 2 * WINDOW_BYTES
+        self._read_to = offset + length
         if not self._is_near(offset):
             if not goes_on or offset >= self._end:
                 return self._file.read(offset, length)

@@ -83,14 +83,14 @@ class Arrivals:
         self._notices.left_out(self.scan)
         with no_collection():
             before, after = _divided(came, lambda item: cursor.passed(item.file))
-            self._decide_behind([item for item in before if cursor.concerns(item.file)], start, cursor)
+            self._decide_before_cursor([item for item in before if cursor.concerns(item.file)], start, cursor)
             self._arrive(after, cursor)
             self._settle()
 
-    def _decide_behind(self, files: list[Arrival], start: dict[str, Any], cursor: Cursor) -> None:
+    def _decide_before_cursor(self, files: list[Arrival], start: dict[str, Any], cursor: Cursor) -> None:
         """Decide for each file before the cursor whether it was decided in an earlier batch."""
         since_ns: int = start["recent"]["from"]
-        before = _Behind(files, since_ns)
+        before = _BeforeCursor(files, since_ns)
         recalled = recall(start["recent"], before.near, before.older, cursor.latest_ns)
         new = recalled.new
         self._recent = Recent(since_ns, recalled.away, recalled.away_from_ns)
@@ -137,7 +137,7 @@ class Arrivals:
         self._arrive(changes.came, cursor)
         self._settle()
 
-    def refresh_behind_line(self, cursor: Cursor) -> None:
+    def refresh_after_line(self, cursor: Cursor) -> None:
         """Take in what has gone, and what has come back, after the line of an AvailableNow run is drawn (`wait_for_held`)."""
         changes = self._listed(self.backlog.held)
         self._arrive((item for item in changes.came if item.file in self._recent), cursor)
@@ -184,7 +184,7 @@ class Arrivals:
             elif file.modified_ns < horizon_ns:
                 too_late.append(item)
             elif self._recent.is_new(file):
-                self.backlog.hold_behind(file, NEVER_NS if since_ns is None else since_ns)
+                self.backlog.hold_before_cursor(file, NEVER_NS if since_ns is None else since_ns)
             else:
                 unsure.append(item)
         self._not_read(too_late, late.LATE)
@@ -269,8 +269,8 @@ class Arrivals:
             files, size = files + 1, size + cursor.cut.size - cursor.at
         times = [self.backlog.oldest_ns(), cursor.cut.modified_ns if cursor.cut else None]
         oldest_ns = min((time for time in times if time is not None), default=None)
-        behind_since_ns = self.backlog.behind_since(cursor)
-        decided_ns = self._sure_ns if behind_since_ns is None else min(self._sure_ns, behind_since_ns)
+        since_ns = self.backlog.before_cursor_since(cursor)
+        decided_ns = self._sure_ns if since_ns is None else min(self._sure_ns, since_ns)
         recent = self._recent.to_json()
         form: dict[str, Any] = {
             "listed": self.scan.listed_ns,
@@ -300,7 +300,7 @@ def _divided(items: Iterable[Arrival], test: Callable[[Arrival], bool]) -> tuple
     return passing, others
 
 
-class _Behind:
+class _BeforeCursor:
     """Files before a cursor, possibly very many: the key of each is computed once.
 
     `near` maps the keys of the files since the time from which an offset remembers all files to their times; `older` has the keys of

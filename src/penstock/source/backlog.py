@@ -21,7 +21,7 @@ class Backlog:
     def __init__(self) -> None:
         self.held: dict[str, FileVersion] = {}
         self._waiting: dict[str, FileVersion] = {}
-        self._behind_since_ns: int | None = None
+        self._before_cursor_since_ns: int | None = None
         # Waiting files, the next one last; also entries of files that have disappeared or have another version by now.
         self._queue: list[FileVersion] = []
 
@@ -48,17 +48,19 @@ class Backlog:
         """Take in a file that is to be read when it stands still."""
         self.held[file.path] = file
 
-    def hold_behind(self, file: FileVersion, since_ns: int) -> None:
+    def hold_before_cursor(self, file: FileVersion, since_ns: int) -> None:
         """Take in a file before the cursor, which has been there since `since_ns`."""
         self.hold(file)
-        self._behind_since_ns = since_ns if self._behind_since_ns is None else min(self._behind_since_ns, since_ns)
+        self._before_cursor_since_ns = (
+            since_ns if self._before_cursor_since_ns is None else min(self._before_cursor_since_ns, since_ns)
+        )
 
-    def behind_since(self, cursor: Cursor) -> int | None:
+    def before_cursor_since(self, cursor: Cursor) -> int | None:
         """Return since when the first of the waiting files before the cursor has been there, `None` if no such file waits any more."""
         files = [*self._queue[-1:], *self.held.values()]
         if not any(map(cursor.passed, files)):
-            self._behind_since_ns = None
-        return self._behind_since_ns
+            self._before_cursor_since_ns = None
+        return self._before_cursor_since_ns
 
     def drop(self, file: FileVersion) -> None:
         """Remove this version, which is not there any more."""

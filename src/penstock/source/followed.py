@@ -174,7 +174,7 @@ class FollowPlanner:
         target = max(-(-sum(map(weight, splits)) // count), 1) if count else self._options["splitSize"]
         return list(self._dividing.tasks(splits, target))
 
-    def clean(self, done: dict[str, Any], behind: dict[str, Any] | None = None) -> None:
+    def clean(self, done: dict[str, Any], following: dict[str, Any] | None = None) -> None:
         """Do nothing: files that may grow are not removed."""
 
     def committed(self, end: dict[str, Any]) -> None:

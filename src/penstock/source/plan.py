@@ -171,7 +171,7 @@ class Planner:
         self._looked: Arrivals | None = None  # has only listed the directory so far
         self._reset(Cursor())
         self._at: dict[str, Any] | None = None
-        self._looked_behind: dict[str, Any] | None = None
+        self._looked_after: dict[str, Any] | None = None
 
     def cleaned_by(self, cleaner: Cleaner | None) -> Planner:
         """Have `cleaner` remove files that were read; return this planner."""
@@ -199,7 +199,7 @@ class Planner:
         """Limit the run to the files that the next `latest` finds."""
         if self._frozen:
             self._at = None  # files that came after the line of the last run are found by looking at everything
-        self._bounded, self._frozen, self._looked_behind = True, False, None
+        self._bounded, self._frozen, self._looked_after = True, False, None
 
     def latest(self, start: dict[str, Any], *, limited: bool = True) -> dict[str, Any]:
         """Return the end offset of the next batch after `start`; `start` itself if there is nothing to read.
@@ -211,7 +211,7 @@ class Planner:
         """
         if not self.look(start, limited=limited):
             return start
-        self._looked_behind = None
+        self._looked_after = None
         failpoints.hit("source.planned")
         with no_collection():
             splits = [] if start.get("unkept") else self._take(self._limits if limited else _NO_LIMITS)
@@ -227,16 +227,16 @@ class Planner:
 
         This is the first half of `latest`, which calls it unless it was just called. Raises what `latest` does.
         """
-        if self._looked_behind is start:
+        if self._looked_after is start:
             return True
         at, self._at = self._at, None
-        self._looked_behind = None
+        self._looked_after = None
         # An offset of a source that does not clean, or did not clean then, has none.
         self._reader = start.get("reader", start.get("sum", ""))
         self.clean(start)
         if not self._look(start, at, bounded=self._bounded or not limited):
             return False
-        self._looked_behind = start
+        self._looked_after = start
         return True
 
     def waiting(self) -> tuple[int, int]:
@@ -297,18 +297,18 @@ class Planner:
         lists = [form.get("plan") for form in forms] + [form.get("late", {}).get("files") for form in forms]
         self._side.forget_all_but({items["file"] for items in lists if isinstance(items, dict)})
 
-    def clean(self, done: dict[str, Any], behind: dict[str, Any] | None = None) -> None:
+    def clean(self, done: dict[str, Any], following: dict[str, Any] | None = None) -> None:
         """Remove the files that the batch that ends at `done` has read to their ends, if the source cleans.
 
         Called when the batch is committed wherever it is written to: before another batch is planned after it, and when the next batch,
-        which ends at `behind`, is replayed. If that batch sets the query back (`is_set_back`), files that were read stay, to be read
+        which ends at `following`, is replayed. If that batch sets the query back (`is_set_back`), files that were read stay, to be read
         again. Raises `StorageError` if files that could not be removed cannot be noted either.
         """
         if self._cleaner is None:
             return
         check(done)
         reader = done.get("reader", done.get("sum", ""))
-        if behind is not None and is_set_back(done, behind):
+        if following is not None and is_set_back(done, following):
             self._cleaner.forget(reader)
             return
         read: list[FileVersion] = []
@@ -380,7 +380,7 @@ class Planner:
     def _refresh(self) -> None:
         """Take in new files. An AvailableNow run draws its line here: it reads what is there now, and what settles soon."""
         if self._frozen:
-            self._arrivals.refresh_behind_line(self._cursor)
+            self._arrivals.refresh_after_line(self._cursor)
         elif self._bounded:
             self._arrivals.refresh(self._cursor)
             self._arrivals.wait_for_held(self._cursor)

@@ -164,7 +164,7 @@ class Scan:
         self._partitions = partitions
         self._selection = Selection(rests, lambda name: recursive or (partitions and is_partition(name)))
         self._always = changed == ALWAYS
-        self._changed_behind_ns, self._changed_before_ns = changed
+        self._changed_after_ns, self._changed_before_ns = changed
         paths = [] if rests == ((),) else sorted("/".join(name.text for name in rest) for rest in rests)
         self.selected = [*paths, *(() if changed == ALWAYS else changed)]
         self._follow = follow
@@ -281,7 +281,7 @@ class Scan:
 
     def _rise(self, look_at: Iterable[str]) -> None:
         """Take in the files after the path up to which all are known; look at held files that are not among them."""
-        listed = list(self._storage.behind(self._root, self._risen or ""))
+        listed = list(self._storage.listed_after(self._root, self._risen or ""))
         for path, entry in listed:
             folder, name = _split(path)
             if self._entered(folder):
@@ -489,7 +489,7 @@ class Scan:
             if concealed and not self._is_hidden_partition(name):
                 continue
             listed = now[name]
-            entry = listed if isinstance(listed, Entry) else self._behind(folder, name, listed, before_name + name)
+            entry = listed if isinstance(listed, Entry) else self._entry_of(folder, name, listed, before_name + name)
             if entry is None:
                 hollow.append(name)
             elif entry.is_directory:
@@ -517,7 +517,7 @@ class Scan:
 
     def _is_of_time(self, entry: Entry) -> bool:
         """Tell whether the file is read, by its time. Other files are still looked at, because they may be written again."""
-        return self._changed_behind_ns < entry.modified_ns < self._changed_before_ns
+        return self._changed_after_ns < entry.modified_ns < self._changed_before_ns
 
     def _note(self, folder: str, directory: _Directory, name: str, entry: Entry | None) -> None:
         """Note the present entry of the file, `None` if it is not there, and whether it is another version than before."""
@@ -554,7 +554,7 @@ class Scan:
             directory = self._directories.get(folder)
             if directory is None or name not in directory.files or self._is_shown(directory, name):
                 continue
-            entry = self._behind(folder, name, directory.names[name], self._full(folder, name))
+            entry = self._entry_of(folder, name, directory.names[name], self._full(folder, name))
             if entry is not None:
                 if entry.is_file:
                     self._note(folder, directory, name, entry)
@@ -574,7 +574,7 @@ class Scan:
         everything = [(folder, name) for folder, known in self._directories.items() for name in known.files]
         self._again = iter(everything)
 
-    def _behind(self, folder: str, name: str, listed: Hashable, full: str) -> Entry | None:
+    def _entry_of(self, folder: str, name: str, listed: Hashable, full: str) -> Entry | None:
         """Return the entry of a name that a listing has shown as `listed`; `None` if it is gone, or not to be read."""
         followed = self._followed(folder, name) if isinstance(listed, Link) else full
         try:

@@ -137,7 +137,7 @@ class Storage(Protocol):
     """Whether the next bytes are on their way before a reader asks for them; if not, each read is a request to wait for."""
 
     lists_in_order: bool
-    """Whether `behind` is supported: all files below a directory, in the order of paths, from any path on."""
+    """Whether `listed_after` is supported: all files below a directory, in the order of paths, from any path on."""
 
     is_paid: bool
     """Whether every request costs money, so that requests that nobody waits for are made seldom."""
@@ -203,7 +203,7 @@ class Storage(Protocol):
         `list`, and may be much cheaper. `NotThere` if there is no directory.
         """
 
-    def behind(self, path: str, after: str) -> Iterable[tuple[str, Entry]]:
+    def listed_after(self, path: str, after: str) -> Iterable[tuple[str, Entry]]:
         """Yield the files below the directory, at any depth, whose relative paths are greater than `after`, in the order of paths.
 
         The cost follows the number of files that are yielded, not of all files. `NotSupported` unless `lists_in_order`.

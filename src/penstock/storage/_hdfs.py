@@ -394,7 +394,7 @@ class HdfsStorage(OpenedOneByOne, ShownInListings):
                 for status in self._hdfs.list(self._at(path))
             }
 
-    def behind(self, path: str, after: str) -> NoReturn:
+    def listed_after(self, path: str, after: str) -> NoReturn:
         """Refuse: HDFS lists each directory separately."""
         msg = f"cannot list the files after {after!r} below {path!r}: HDFS lists directories, each by itself"
         raise NotSupported(msg)

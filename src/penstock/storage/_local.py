@@ -387,7 +387,7 @@ class LocalStorage(ShownInListings):
         with doing("list", path), self._os.scandir(path) as entries:
             return {e.name: Link(e.inode()) if e.is_symlink() else e.inode() for e in entries}
 
-    def behind(self, path: str, after: str) -> NoReturn:
+    def listed_after(self, path: str, after: str) -> NoReturn:
         """Refuse: a disk lists each directory separately."""
         msg = f"cannot list the files after {after!r} below {path!r}: a disk lists directories, each by itself"
         raise NotSupported(msg)

@@ -332,12 +332,12 @@ class ObjectStorage(OpenedOneByOne):
                 if stored is None or not _is_marker(stored)
             }
 
-    def behind(self, path: str, after: str) -> Iterator[tuple[str, Entry]]:
+    def listed_after(self, path: str, after: str) -> Iterator[tuple[str, Entry]]:
         """Yield the objects below a prefix whose relative keys are greater than `after`, in the order of keys."""
         prefix = self.key(path)
         start = f"{prefix}/" if prefix else ""
         with _doing("list", path):
-            for stored in _without_directories(self.calls.behind(prefix, start + after)):
+            for stored in _without_directories(self.calls.listed_after(prefix, start + after)):
                 below = stored.key.removeprefix(start)
                 if stored.key not in {prefix, start} and not _is_marker(stored):
                     yield below, _entry(stored)

@@ -70,7 +70,7 @@ class Objects(Protocol):
     def objects(self, prefix: str, /) -> Iterable[tuple[str, ObjectStatus | None]]:
         """Return the names directly below a prefix (without the slash; `""` for the bucket), each with its object, `None` for a prefix."""
 
-    def behind(self, prefix: str, after: str, /) -> Iterable[ObjectStatus]:
+    def listed_after(self, prefix: str, after: str, /) -> Iterable[ObjectStatus]:
         """Yield the objects below a prefix, at any depth, whose keys are greater than `after`, in the order of keys."""
 
     def has_below(self, prefix: str, /) -> bool:

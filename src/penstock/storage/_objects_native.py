@@ -242,7 +242,7 @@ class _Bucket:
     def _is_missing(self, key: str) -> bool:
         """Tell whether a listing shows that there is no such object; `False` if no listing is allowed."""
         try:
-            for stored in self.behind(key.rpartition("/")[0], key[:-1]):
+            for stored in self.listed_after(key.rpartition("/")[0], key[:-1]):
                 if stored.key >= key:
                     return stored.key != key
         except PermissionError:
@@ -278,7 +278,7 @@ class _Bucket:
                 yield name, stored
         yield from ((name, None) for name in prefixes)
 
-    def behind(self, prefix: str, after: str) -> Iterator[ObjectStatus]:
+    def listed_after(self, prefix: str, after: str) -> Iterator[ObjectStatus]:
         import obstore
 
         with numbered():

@@ -148,7 +148,7 @@ class ObjectStore:
                 below[name] = None if deeper else stored.shown(key, listed=True)
         yield from below.items()
 
-    def behind(self, prefix: str, after: str) -> Iterator[ObjectStatus]:
+    def listed_after(self, prefix: str, after: str) -> Iterator[ObjectStatus]:
         """Yield the objects below the prefix with keys after `after`."""
         keys = sorted(key for key in self._objects if key.startswith(f"{prefix}/") and key > after)
         yield from (self._objects[key].shown(key, listed=True) for key in keys)

@@ -71,7 +71,7 @@ class LogEnd:
                     self._fence(segment)
                 if segment.header is not None:
                     self._check_chain(segment.path, segment.header, listed[:index])
-                    sequence = self._go_on_behind(segment, segment.header)
+                    sequence = self._go_on_after(segment, segment.header)
                     break
         self._log = self._log or bytes.fromhex(unique.token())
         return sequence, max([*listed, *copies(self._storage, self._directory)], default=0) + 1
@@ -104,7 +104,7 @@ class LogEnd:
                     raise DamagedState(msg)
                 break
 
-    def _go_on_behind(self, segment: LogSegment, header: Header) -> int:
+    def _go_on_after(self, segment: LogSegment, header: Header) -> int:
         """Make the last groups of the segment durable; return the sequence number after them."""
         end = segment.end()
         if segment.size > end.at and not segment.is_torn(end.at, end.sequence):
@@ -178,11 +178,11 @@ class LogEnd:
         """Make sure that no other writer took over while this one was stalled (failure 6)."""
         later = [other for other in numbers(self._storage, self._directory) if other > number]
         if later:
-            if not self._is_gone_on_behind(number, later):
+            if not self._is_gone_on_after(number, later):
                 self._storage.delete(path_of(self._directory, number))
             self._fenced(f"found {path_of(self._directory, later[-1])!r}, expected {number} to be the last one", None)
 
-    def _is_gone_on_behind(self, number: int, later: list[int]) -> bool:
+    def _is_gone_on_after(self, number: int, later: list[int]) -> bool:
         """Tell whether a later segment names this one. If none has a header yet, one will: its writer has seen this segment."""
         named = []
         for other in later:

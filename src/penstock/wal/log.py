@@ -243,7 +243,7 @@ class Log:
             with LogSegment(self._storage, self._directory, number) as segment:
                 end = segment.end()
                 try:
-                    header = self._header_behind(number)
+                    header = self._header_after(number)
                 except DamagedState:
                     return _Damage(listed[bisect_right(listed, number)], partly=False)
                 if header is None:
@@ -254,7 +254,7 @@ class Log:
                     return _Damage(header.number, partly=False)
             number = header.number
 
-    def _header_behind(self, number: int) -> Header | None:
+    def _header_after(self, number: int) -> Header | None:
         """Return the header of the segment that counts as the next one; `None` if there is none yet."""
         following = follower(self._storage, self._directory, number)
         if following is None:

@@ -76,7 +76,7 @@ class Serializer(Protocol):
 class _Window(NamedTuple):
     """A window that has ended: how many records belong to it, where its end is, and the window before it.
 
-    Before its own records are `skipped` records of windows that never ended, after the mark at `behind` (`None`: from
+    Before its own records are `skipped` records of windows that never ended, after the mark at `mark_before` (`None`: from
     the beginning of the log). `skipped` is negative if a purge removed some of its own records.
     """
 
@@ -85,7 +85,7 @@ class _Window(NamedTuple):
     skipped: int
     end: Position
     before: int
-    behind: Position | None
+    mark_before: Position | None
 
 
 @named
@@ -124,7 +124,7 @@ class Manager:
         try:
             # The windows that are not committed, the last mark, and how many records of unfinished windows come after
             # it.
-            self._windows, self._behind, self._left = self._ended()
+            self._windows, self._last_mark, self._left = self._ended()
             self.flushed = max(self._windows, default=self.flushed)
         except BaseException:  # whatever is raised, the lock must not outlive it
             self._writer.close()
@@ -191,7 +191,7 @@ class Manager:
             raise DamagedState(msg)
         chosen = self._chosen(checkpointed, to)
         if to == "checkpoint" and checkpointed < self.flushed:
-            self._drop_behind(checkpointed)
+            self._drop_after(checkpointed)
         self._hand_back(chosen)
         return self.flushed
 
@@ -221,9 +221,9 @@ class Manager:
         own = self._writer.sequence - self._begin
         end = self._writer.append(_MARK.pack(_ENDS, window, own, self.flushed))
         self._writer.flush()
-        self._windows[window] = _Window(window, own, self._left, end, self.flushed, self._behind)
+        self._windows[window] = _Window(window, own, self._left, end, self.flushed, self._last_mark)
         self._begin, self.flushed = self._writer.sequence, window
-        self._behind, self._left = end, 0
+        self._last_mark, self._left = end, 0
         return self._writer.position
 
     def committed(self, window: int) -> list[int]:
@@ -306,9 +306,9 @@ class Manager:
                 raise DamagedState(msg)
             last = window.number
 
-    def _drop_behind(self, window: int) -> None:
+    def _drop_after(self, window: int) -> None:
         """Take the log back to the end of this window; on return that is durable."""
-        self._behind, self._left = self._writer.append(_MARK.pack(_DROPS, window, 0, self.flushed)), 0
+        self._last_mark, self._left = self._writer.append(_MARK.pack(_DROPS, window, 0, self.flushed)), 0
         self._writer.flush()
         self._windows = {number: ended for number, ended in self._windows.items() if number <= window}
         self._begin, self.flushed = self._writer.sequence, window
@@ -319,8 +319,8 @@ class Manager:
         with Reader(self._directory, storage=self._storage) as reader:
             at: Position | None = None  # the last mark that the reader has passed
             for window in windows:
-                if window.behind != at and window.behind is not None:
-                    reader.seek(window.behind)
+                if window.mark_before != at and window.mark_before is not None:
+                    reader.seek(window.mark_before)
                     reader.advance()
                 records = self._own(reader, window)
                 if self._singly:

@@ -85,7 +85,7 @@ def follower(storage: Storage, directory: str, number: int, *, hold: bool = Fals
     """
     chosen: LogSegment | None = None
     try:
-        for segment, header in _behind(storage, directory, number, hold=hold):
+        for segment, header in _later(storage, directory, number, hold=hold):
             if header.previous != number:
                 segment.close()
                 if chosen is None:
@@ -104,7 +104,7 @@ def follower(storage: Storage, directory: str, number: int, *, hold: bool = Fals
     return chosen
 
 
-def _behind(storage: Storage, directory: str, number: int, *, hold: bool) -> Iterator[tuple[LogSegment, Header]]:
+def _later(storage: Storage, directory: str, number: int, *, hold: bool) -> Iterator[tuple[LogSegment, Header]]:
     """Yield the later segments that have a header.
 
     The next ones are opened by name, so that a long log is not listed for each of its segments. After a segment without

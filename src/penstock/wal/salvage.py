@@ -36,7 +36,7 @@ class Salvage(Walk):
     def _first(self) -> LogSegment | None:
         return self._following(0)
 
-    def _behind(self) -> LogBatch | None:
+    def _after_gap(self) -> LogBatch | None:
         """Return the next valid group anywhere after this place."""
         segment = self.segment
         if segment is None:
@@ -50,7 +50,7 @@ class Salvage(Walk):
         if following is None or following.header is None:
             return None
         self._enter(following, following.header.sequence)
-        return self._right() or self._behind()
+        return self._right() or self._after_gap()
 
     def _end_before(self, segment: LogSegment, offset: int) -> int:
         """Continue from the end of the valid groups up to this offset, or until no valid group follows; return where that is."""

@@ -47,7 +47,7 @@ class Walk:
     def next(self) -> LogBatch | None:
         """Go past the next group of records, and return it; None at the end of the log."""
         while self.segment is not None or self._begin():
-            batch = self._right() or self._behind()
+            batch = self._right() or self._after_gap()
             if batch is None:
                 return None
             self._pass(batch)
@@ -111,7 +111,7 @@ class Walk:
         """Return where the segment ends for a reader that asks for this offset; `DamagedState` if the valid groups end before it."""
         end = self.at
         if offset > end and offset != end + form.GROUP_HEAD_BYTES:
-            self._behind()  # raises if that is not the end
+            self._after_gap()  # raises if that is not the end
         return end
 
     def _pass(self, batch: LogBatch) -> None:
@@ -158,7 +158,7 @@ class Walk:
         batch = self.segment.batch(self.at) if self.segment else None
         return batch if batch is not None and batch.sequence == self.sequence else None
 
-    def _behind(self) -> LogBatch | None:
+    def _after_gap(self) -> LogBatch | None:
         """Return the next group after a place without a valid one: in the next segment, or written meanwhile."""
         segment = self.segment
         if segment is None:
@@ -175,7 +175,7 @@ class Walk:
             if following is not None:
                 following.close()
         self._enter(entered, self.sequence)
-        return self._right() or self._behind()
+        return self._right() or self._after_gap()
 
     def _check_end(self, segment: LogSegment, path: str, header: Header) -> None:
         """Make sure that all of the segment that counts was read, as the header of the next one says."""

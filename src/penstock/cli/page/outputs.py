@@ -97,7 +97,7 @@ class History:
             return
         for event in events:
             self._take(event)
-        self._at = events[-1].behind if events else self._at
+        self._at = events[-1].position_after if events else self._at
         self.counting = len(events) >= _EVENTS
         self._forget()
 

@@ -127,7 +127,7 @@ class Doubt:
             if marks:
                 block.doubt(block.places[place : place + 1])
             else:
-                block.doubt(self._refused_behind(block, place))
+                block.doubt(self._refused_after(block, place))
         return block.count > before
 
     def _marks_of(self, block: _Divided, refusal: str, *, names: bool) -> Iterator[bytes]:
@@ -143,7 +143,7 @@ class Doubt:
         elif _UNEXPECTED in refusal and names:
             yield from (b'"' + name.encode() + b'"' for name in self._quick.other_names(block.left)[:_NAMES_MAX])
 
-    def _refused_behind(self, block: _Divided, row: int) -> Positions:
+    def _refused_after(self, block: _Divided, row: int) -> Positions:
         """Return which lines are refused from this one on, searched a window at a time."""
         sizes = block.sizes
         ends = np.cumsum(sizes)

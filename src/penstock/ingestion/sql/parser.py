@@ -147,16 +147,16 @@ class _ConditionReader:
         """Read a condition, or a value."""
         left = self._conjunction()
         while self._tokens.next.is_word("or"):
-            left = SqlCall("or", (left, self._behind_word(self._conjunction)), self._tokens.next.at)
+            left = SqlCall("or", (left, self._after_word(self._conjunction)), self._tokens.next.at)
         return left
 
     def _conjunction(self) -> Tree:
         left = self._negation()
         while self._tokens.next.is_word("and"):
-            left = SqlCall("and", (left, self._behind_word(self._negation)), self._tokens.next.at)
+            left = SqlCall("and", (left, self._after_word(self._negation)), self._tokens.next.at)
         return left
 
-    def _behind_word(self, read: Callable[[], Tree]) -> Tree:
+    def _after_word(self, read: Callable[[], Tree]) -> Tree:
         self._tokens.take()
         return read()
 
@@ -169,7 +169,7 @@ class _ConditionReader:
     def _predicate(self) -> Tree:
         value = self._values.value()
         at = self._tokens.next.at
-        negated = self._tokens.next.is_word("not") and self._tokens.behind.is_word(
+        negated = self._tokens.next.is_word("not") and self._tokens.after_next.is_word(
             "between", "in", "like", "ilike", "rlike", "regexp"
         )
         if negated:
@@ -297,11 +297,11 @@ class _ValueReader:
         word = token.value.lower()
         if word == "case":
             return self._case()
-        if word in {"cast", "try_cast"} and self._tokens.behind.is_mark("("):
+        if word in {"cast", "try_cast"} and self._tokens.after_next.is_mark("("):
             return self._cast(lenient=word == "try_cast")
         if (constant := self._constant(token, word)) is not None:
             return constant
-        if self._tokens.behind.is_mark("("):
+        if self._tokens.after_next.is_mark("("):
             return self._call()
         if word in _ENDING:
             refuse(
@@ -314,13 +314,13 @@ class _ValueReader:
 
     def _constant(self, token: SqlToken, word: str) -> Constant | None:
         """Read a constant that begins with a word; `None` if it is not one."""
-        if word in {"date", "timestamp", "timestamp_ntz", "timestamp_ltz"} and self._tokens.behind.kind == "string":
+        if word in {"date", "timestamp", "timestamp_ntz", "timestamp_ltz"} and self._tokens.after_next.kind == "string":
             self._tokens.take()
             return Constant(word.removesuffix("_ltz"), self._tokens.take().value, token.at)
-        if word in {"true", "false", "null"} and not self._tokens.behind.is_mark("(", "."):
+        if word in {"true", "false", "null"} and not self._tokens.after_next.is_mark("(", "."):
             self._tokens.take()
             return Constant("null" if word == "null" else "boolean", word, token.at)
-        if word == "interval" and self._tokens.behind.kind in {"string", "number"}:
+        if word == "interval" and self._tokens.after_next.kind in {"string", "number"}:
             refuse(token.at, FOLLOWING["interval"])
         return None
 

@@ -95,7 +95,7 @@ class Tokens:
         return self._tokens[self._place]
 
     @property
-    def behind(self) -> SqlToken:
+    def after_next(self) -> SqlToken:
         """Return the token after it."""
         return self._tokens[min(self._place + 1, len(self._tokens) - 1)]
 
