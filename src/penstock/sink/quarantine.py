@@ -20,7 +20,7 @@ import xxhash
 from penstock import unique
 from penstock.errors import AlreadyThere, OptionError, PublishConflict, StorageError
 from penstock.query.records import signed
-from penstock.storage import TEMPORARY, entry_at
+from penstock.storage import TEMPORARY, entry_at, try_move
 
 if TYPE_CHECKING:
     from penstock.storage import Storage
@@ -32,21 +32,17 @@ def claim(storage: Storage, place: str, root: str) -> None:
     Raises `OptionError` if files of the output cannot be moved there because it is another file system, and `StorageError`.
     """
     storage.make_directory(place)
-    source, target = (f"{directory}/{TEMPORARY}{unique.token()}" for directory in (root, place))
-    with storage.create(source) as file:
+    trial = f"{root}/{TEMPORARY}{unique.token()}"
+    with storage.create(trial) as file:
         file.sync()
     try:
-        storage.publish(source, target)
+        try_move(storage, trial, place)
     except StorageError as error:
         msg = (
             f"quarantineLocation={place!r}: files cannot be moved there from {root!r} ({error.message}); choose a directory of "
             "the same file system"
         )
         raise OptionError(msg) from error
-    finally:
-        for path in (source, target):
-            with suppress(StorageError):  # what moving the file has raised says more
-                storage.delete(path)
     with suppress(AlreadyThere):
         storage.put_if_absent(f"{place}/{_note(storage, root)}", signed({"output": root}))
 

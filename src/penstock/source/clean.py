@@ -56,7 +56,7 @@ from penstock.query.records import canonical, checked_at, signed
 from penstock.source.archive import names_of
 from penstock.source.cursor import FileVersion, is_version
 from penstock.source.scan import hidden, is_partition, name_filter
-from penstock.storage import TEMPORARY, entry_at, locate, names_at
+from penstock.storage import TEMPORARY, entry_at, locate, names_at, try_move
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -204,20 +204,15 @@ class Cleaner:
             return
         self._check_apart(self._archive)
         self._storage.make_directory(f"{self._archive}")
-        target = f"{self._archive}/{TEMPORARY}{unique.token()}"
         self._storage.put_if_absent(probe, b"")
         try:
-            self._storage.publish(probe, target)
+            try_move(self._storage, probe, self._archive)
         except StorageError as error:
             msg = (
                 f"a file of path={self._root!r} cannot be moved to sourceArchiveDir={self._archive!r}: {error.message}; expected a "
                 "directory on the same file system that may be written"
             )
             raise OptionError(msg) from error
-        finally:
-            for path in (probe, target):
-                with suppress(StorageError):  # what moving the file has raised says more
-                    self._storage.delete(path)
         self._own(self._archive)
 
     def _check_apart(self, archive: str) -> None:

@@ -48,7 +48,7 @@ from penstock.storage._in_turn import InTurn
 from penstock.storage._local import LocalStorage
 from penstock.storage._locate import locate
 from penstock.storage._objects import ObjectStorage
-from penstock.storage._probe import Probe, probe
+from penstock.storage._probe import Probe, probe, try_move
 from penstock.storage._scratch import Scratch
 from penstock.storage._secret import secret
 
@@ -91,5 +91,6 @@ __all__ = [
     "probe",
     "secret",
     "temporary_directory",
+    "try_move",
     "user_cache",
 ]

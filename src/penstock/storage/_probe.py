@@ -60,6 +60,17 @@ def probe(storage: Storage, path: str) -> Probe:
     return Probe(directory, tried, trial.clock_seconds)
 
 
+def try_move(storage: Storage, trial: str, directory: str) -> None:
+    """Move a file that was made for this into a directory, as files are published there, and remove it. `StorageError` if it stays."""
+    target = f"{directory}/{TEMPORARY}{unique.token()}"
+    try:
+        storage.publish(trial, target)
+    finally:
+        for path in (trial, target):
+            with contextlib.suppress(StorageError):  # what moving the file has raised says more
+                storage.delete(path)
+
+
 def _nearest(storage: Storage, path: str) -> str:
     """Return the path, or the nearest directory above it that exists."""
     while True:
