@@ -173,6 +173,25 @@ def test_a_reader_that_reads_for_years_remembers_no_more_than_there_is(output: O
     assert len(reader._log._starts) <= len(sink.ledger.look().names)
 
 
+def test_a_ledger_that_is_put_back_under_a_reader_has_its_own_numbers(output: Output, folds_of_four: None) -> None:
+    """A reader has looked at records that are gone after a restore: it goes on, by what the records say that took their numbers."""
+    sink = each_file(output)
+    run(output, sink, range(4))
+    folder = output.root / "_penstock/s/ledger"
+    shutil.copytree(folder, output.root / "_copy")
+    reader = Reader(sink)
+    run(output, sink, range(4, 12), files=3)
+    assert len(reader.read(limit=2)) == 2
+    reader._log.end()
+    shutil.rmtree(folder)
+    shutil.copytree(output.root / "_copy", folder)
+    for number in range(4, 12):
+        output.batch(sink, number, {0: [f"{number}"]}, mark=f"other {number}")
+    while reader.read(limit=2):
+        pass
+    assert reader.paths == history(sink)
+
+
 def test_folds_of_an_earlier_version_are_counted_down(output: Output, folds_of_four: None) -> None:
     """Folds without totals, as older versions wrote them: every file is given once, in order, but without its record."""
     sink = each_file(output)

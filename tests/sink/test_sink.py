@@ -6,11 +6,13 @@ import errno
 import json
 import os
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -25,12 +27,13 @@ from penstock.errors import (
     PublishConflict,
     StorageError,
 )
+from penstock.sink import keeper
 from penstock.sink.byteparts import BytePart
 from penstock.sink.committer import Committer
 from penstock.sink.ledger import Look, State
 from penstock.sink.sink import Batch, Sink
 from penstock.sink.tableparts import ArrowPart
-from penstock.storage import LocalStorage
+from penstock.storage import HostFact, LocalStorage
 from penstock.testing import CrashDisk, FakeClock, ObjectStore, SimulatedCrash, visible
 from tests.support.extras import WITH_AVRO
 from tests.support.keys import READER
@@ -674,6 +677,50 @@ def test_fold_of_a_stopped_driver_is_durable_before_its_records_go(
         output.storage = CrashDisk(image).storage()
         left = output.sink(rollBatches="1", fileName="p{seq}").ledger
         assert [file.path for file in left.history()] == [f"p{n}.txt" for n in range(7)]
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["idle", "over"])
+@pytest.mark.parametrize("call", ["storage.put.link", "storage.publish"])
+def test_a_keeper_outlives_a_storage_that_fails_for_a_while(
+    output: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, ends: bool
+) -> None:
+    """The storage does not answer when an idle part is closed, or is to be shown: the keeper tries again, as no batch may ever come."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    here = psutil.Process()
+    driver = f"host:{here.pid}:1:{QUERY}"
+    sink = output.sink(rollInactivity="30s")
+    output.batch(sink, 0, {0: ["a"]}, owner=driver)
+    fact = keeper.fact_of(sink, driver)
+    with fact.locked() as state:
+        state |= keeper._description(sink, driver) | {"busy": False, "jvm": [here.pid, here.create_time()]}
+        state |= {"ended": True} if ends else {}
+    failpoints.arm(f"{call}=error@1")
+    keeper.run(fact.name)
+    failpoints.arm("")
+    assert output.lines() == ["a"]
+    assert HostFact.all() == []
+
+
+def test_a_keeper_gives_up_a_storage_that_is_gone(output: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query is over, and its storage never answers again: the keeper ends, and the next start or `penstock finish` goes on."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    driver = f"host:1:1:{QUERY}"
+    sink = output.sink(rollInactivity="30s")
+    output.batch(sink, 0, {0: ["a"]}, owner=driver)
+    fact = keeper.fact_of(sink, driver)
+    with fact.locked() as state:
+        state |= keeper._description(sink, driver) | {"busy": False}
+
+    def fails(*_: object) -> None:
+        msg = "no answer"
+        raise StorageError(msg)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Sink, "finish", fails)
+        keeper.run(fact.name)
+    assert HostFact.all() == []
+    sink.finish()
+    assert output.lines() == ["a"]
 
 
 def test_a_task_whose_staged_file_cannot_be_completed_fails(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,9 @@ The keeper and a batch must not act at the same time, or the batch would lose (f
 host: `begin` notes that a batch is in flight, `commit` that it is over, and the keeper does nothing in between. After a failed
 batch the keeper waits for the next batch, or for the end of the query.
 
+If the storage fails, the keeper tries again: an idle stream has no batch that would publish its parts instead. Once the query has ended
+it tries for some minutes.
+
 The wall clock says when a part will be too old; the keeper also waits for that time by a monotonic clock. If the wall clock is
 set back, the keeper still looks when the wait is over, and closes parts whose times were written by a clock that was ahead (see
 `rolling`).
@@ -31,7 +34,7 @@ import psutil
 import xxhash
 
 from penstock import clock
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StorageError
 from penstock.options import SINK, parse
 from penstock.query.driver import is_alive, query_of, running
 from penstock.storage import HostFact, locate
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.2
 _ENDING_SECONDS = 5.0
 _LOOK_SECONDS = 0.002
+_AGAIN_NS = 10 * clock.SECOND_NS
+_ENDED_SECONDS = 300.0
 _children: dict[int, subprocess.Popen[bytes]] = {}  # the keepers that this process has started, by process id
 
 
@@ -201,16 +206,19 @@ def run(name: str) -> None:
     """Keep one sink until its query has ended, its driver is gone, or no part is open any more."""
     fact = HostFact(name)
     look_ns, waited = 0, 0.0  # the next look, by each clock; whichever time comes first counts
+    until: float | None = None  # for how long a query that has ended is kept
     while True:
         with fact.locked() as state:
             if "sink" not in state:
                 state.clear()
                 return
             over = state.get("ended") or not _same(state["jvm"])
-            if over or (not state["busy"] and (clock.now_ns() >= look_ns or clock.monotonic() >= waited)):
+            if over and until is None:
+                look_ns, until = 0, clock.monotonic() + _ENDED_SECONDS
+            if (over or not state["busy"]) and (clock.now_ns() >= look_ns or clock.monotonic() >= waited):
                 look_ns = _act(state, over=over)
                 waited = clock.monotonic() + (look_ns - clock.now_ns()) / clock.SECOND_NS
-            if look_ns < 0:
+            if look_ns < 0 or (until is not None and clock.monotonic() > until):
                 state.clear()
                 return
         clock.sleep(_POLL_SECONDS)
@@ -228,9 +236,11 @@ def _act(state: dict[str, Any], *, over: bool) -> int:
             sink.finish(state["owner"])
             return -1
         sink.roll(state["owner"])
+        expiry = sink.limits.next_expiry_ns(sink.ledger.head().open)
+    except StorageError:
+        return clock.now_ns() + _AGAIN_NS
     except PenstockError:
         return -1  # another driver has the sink, or a person must act: the next start will say what is wrong
-    expiry = sink.limits.next_expiry_ns(sink.ledger.head().open)
     return -1 if expiry is None else expiry
 
 

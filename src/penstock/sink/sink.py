@@ -437,10 +437,8 @@ class Sink:
         self.committer.check(head, Claim(owner))
         ends = frozenset(part.key for name in named for part in parts_named(head, name, self.rules))
         step = replace(self._step(head, head.epoch, final=False), ends=ends)
-        if not due(head, None, [step], self.rules):
-            return None
-        self.committer.publish_owed(head, look)
-        return self._closed(head, step, owner)
+        self.committer.publish_owed(head, look)  # of an earlier roll that failed in the middle
+        return self._closed(head, step, owner) if due(head, None, [step], self.rules) else None
 
     def finish(self, owner: str | None = None, *, as_text: bool = False, only: str | None = None) -> Committed | None:
         """Publish everything that is committed and still open. With `owner`, only if the sink still belongs to this driver.
