@@ -35,7 +35,7 @@ from __future__ import annotations
 import base64
 import logging
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -69,82 +69,142 @@ def publish(storage: Storage, root: str, staging: str, ledger: Ledger, state: St
 
     Called only for a record that is not noted as published; consumers may have taken files of a noted record away.
     """
-    paths = [file.path for file in state.finished if not file.place] + [growth.path for growth in state.grown]
-    _make_directories(storage, root, paths)
-    for mark in state.ready.reopened:
-        _say(storage, root, staging, state.n, mark)
-    for place in {file.place for file in state.finished} - {""}:
-        check_claimed(storage, place, root)
-    finished = _publish_all(storage, root, staging, ledger, state)
-    grown = _grow_all(storage, root, staging, ledger, state)
-    for mark in state.ready.ready:
-        failpoints.hit("sink.publish.ready")
-        _say(storage, root, staging, state.n, mark)
-    _undo(storage, root, staging, ledger, state)
-    failpoints.hit("sink.publish.before-note")
-    ledger.note_published(state.n)
-    return replace(state, finished=finished, grown=grown)
+    return _Publication(storage, root, staging, ledger, state).carried_out()
 
 
-def _publish_all(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> tuple[FinishedFile, ...]:
-    """Publish the files one after the other, or side by side if the storage copies each file instead of moving it."""
+@dataclass(frozen=True)
+class _Publication:
+    """The publishing of one record, `state`, of a ledger, in the output `root` with its `staging` files."""
 
-    def publish_one(file: FinishedFile) -> None:
+    storage: Storage
+    root: str
+    staging: str
+    ledger: Ledger
+    state: State
+
+    def carried_out(self) -> State:
+        """Do what `publish` promises."""
+        state = self.state
+        paths = [file.path for file in state.finished if not file.place] + [growth.path for growth in state.grown]
+        self._make_directories(paths)
+        for mark in state.ready.reopened:
+            self._say(mark)
+        for place in {file.place for file in state.finished} - {""}:
+            check_claimed(self.storage, place, self.root)
+        finished = self._publish_all()
+        grown = self._grow_all()
+        for mark in state.ready.ready:
+            failpoints.hit("sink.publish.ready")
+            self._say(mark)
+        self._undo()
+        failpoints.hit("sink.publish.before-note")
+        self.ledger.note_published(state.n)
+        return replace(state, finished=finished, grown=grown)
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def _publish_all(self) -> tuple[FinishedFile, ...]:
+        """Publish the files one after the other, or side by side if the storage copies each file instead of moving it."""
+        publish_it = partial(self._with_a_name, self._publish_one)
+        if self.storage.moves:
+            return tuple(map(publish_it, self.state.finished))
+        with self.storage.workers(_COPIED_AT_ONCE) as workers:
+            return tuple(done.result() for done in [workers.submit(publish_it, file) for file in self.state.finished])
+
+    def _publish_one(self, file: FinishedFile) -> None:
         failpoints.hit("sink.publish.one")
-        _publish(storage, f"{staging}/{file.staged}", file.at(root), file)
+        _publish(self.storage, f"{self.staging}/{file.staged}", file.at(self.root), file)
 
-    publish_it = partial(_with_a_name, publish_one, storage, root, ledger, state)
-    if storage.moves:
-        return tuple(map(publish_it, state.finished))
-    with storage.workers(_COPIED_AT_ONCE) as workers:
-        return tuple(done.result() for done in [workers.submit(publish_it, file) for file in state.finished])
+    def _grow_all(self) -> tuple[Growth, ...]:
+        """Bring the record's growing files to their lengths, several at a time. Raises the error of the first file that fails."""
+        grow_it = partial(self._with_a_name, self._grow_one)
+        if len(self.state.grown) < 2:  # noqa: PLR2004 - one needs no thread
+            return tuple(map(grow_it, self.state.grown))
+        with self.storage.workers(_GROWN_AT_ONCE) as pool:
+            return tuple(pool.map(grow_it, self.state.grown))
 
-
-def _grow_all(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> tuple[Growth, ...]:
-    """Bring the record's growing files to their lengths, several at a time. Raises the error of the first file that fails."""
-
-    def grow(growth: Growth) -> None:
+    def _grow_one(self, growth: Growth) -> None:
         failpoints.hit("sink.publish.grow")
-        _grow(storage, f"{root}/{growth.path}", staging, growth, newest=lambda: ledger.head().n == state.n)
+        target = f"{self.root}/{growth.path}"
+        _grow(self.storage, target, self.staging, growth, newest=lambda: self.ledger.head().n == self.state.n)
 
-    grow_it = partial(_with_a_name, grow, storage, root, ledger, state)
-    if len(state.grown) < 2:  # noqa: PLR2004 - one needs no thread
-        return tuple(map(grow_it, state.grown))
-    with storage.workers(_GROWN_AT_ONCE) as pool:
-        return tuple(pool.map(grow_it, state.grown))
+    def _with_a_name(self, show: Callable[[_Decided], None], decided: _Decided) -> _Decided:
+        """Make a file visible under its decided name, or under another one if a file of another sink has the name (see `renamed`)."""
+        try:
+            show(decided)
+        except PublishConflict:
+            renamed = self.ledger.other_names.of(self.state, decided.path) or self._another_name(decided)
+            if renamed is None:
+                raise
+            decided = replace(decided, path=renamed)
+            show(decided)
+        return decided
 
+    def _another_name(self, decided: FinishedFile | Growth) -> str | None:
+        """Return another name for a file, noted and logged, if another sink has taken its name; `None` if no sink has."""
+        sink = self.state.sink
+        other = taker(self.storage, self.root, sink, decided.path) if _may_be_renamed(self.state, decided) else None
+        if other is None:
+            return None
+        renamed = self.ledger.other_names.give(self.state, decided.path)
+        message = (
+            "sink %r of %r names its files as sink %r does, which took the name %r first: this one's file is %r instead; put {sink} "
+            "into fileName of both"
+        )
+        _log.warning(message, sink, self.root, other, decided.path, renamed)
+        return renamed
 
-def _with_a_name(
-    show: Callable[[_Decided], None], storage: Storage, root: str, ledger: Ledger, state: State, decided: _Decided
-) -> _Decided:
-    """Make a file visible under its decided name, or under another one if a file of another sink has the name (see `renamed`)."""
-    try:
-        show(decided)
-    except PublishConflict:
-        renamed = ledger.other_names.of(state, decided.path) or _another_name(storage, root, ledger, state, decided)
-        if renamed is None:
-            raise
-        decided = replace(decided, path=renamed)
-        show(decided)
-    return decided
+    def _make_directories(self, paths: list[str]) -> None:
+        """Make the directories below `root` that the paths need; `PublishConflict` if a link leads out of `root`."""
+        inside = self.storage.resolve(self.root).rstrip("/")
+        for directory in sorted({path.rpartition("/")[0] for path in paths}):
+            if directory:
+                self._check_inside(inside, directory)
+            self.storage.make_directory(f"{self.root}/{directory}" if directory else self.root)
 
+    def _check_inside(self, inside: str, directory: str) -> None:
+        """Raise `PublishConflict` if `directory` leads out of the output through a symbolic link; `inside` is `root` resolved."""
+        target = self.storage.resolve(f"{self.root}/{directory}")
+        if target != f"{inside}/{directory}":
+            msg = f"{self.root}/{directory} leads to {target!r}, expected a directory of the output; remove the symbolic link"
+            raise PublishConflict(msg)
 
-def _another_name(
-    storage: Storage, root: str, ledger: Ledger, state: State, decided: FinishedFile | Growth
-) -> str | None:
-    """Return another name for a file, noted and logged, if another sink has taken its name; `None` if no sink has."""
-    if not _may_be_renamed(state, decided):
-        return None
-    other = taker(storage, root, state.sink, decided.path)
-    if other is None:
-        return None
-    renamed = ledger.other_names.give(state, decided.path)
-    message = (
-        "sink %r of %r names its files as sink %r does, which took the name %r first: this one's file is %r instead; put {sink} "
-        "into fileName of both"
-    )
-    _log.warning(message, state.sink, root, other, decided.path, renamed)
-    return renamed
+    # -- marks of buckets of time ----------------------------------------------------------------------------------
+
+    def _say(self, mark: Mark) -> None:
+        """Make `_SUCCESS` durable in a bucket that is complete, or remove it from one that was reopened. Idempotent."""
+        if not mark.file:
+            return
+        if mark.kind == REOPENED:
+            self._take_back(mark.bucket)
+            return
+        self._make_directories([f"{mark.bucket}/{SUCCESS}"])
+        # Swept like other staged files, because no record names it.
+        staged = f"{self.staging}/{self.state.n:012d}-ready-{unique.token()}.part"
+        with self.storage.create(staged) as file:
+            file.sync()
+        with suppress(AlreadyThere, NotThere):  # it is there; or a successor has swept the staged file, and decides now
+            self.storage.publish(staged, f"{self.root}/{mark.bucket}/{SUCCESS}")
+        self.storage.delete(staged)
+
+    def _take_back(self, reopened: str) -> None:
+        """Remove `_SUCCESS` durably from a bucket and from the directories above it."""
+        self._check_inside(self.storage.resolve(self.root).rstrip("/"), reopened)
+        for bucket in paths_to(reopened):
+            self.storage.delete(f"{self.root}/{bucket}/{SUCCESS}")
+            with suppress(NotThere):  # the directory was taken away
+                self.storage.persist(f"{self.root}/{bucket}", [])
+
+    def _undo(self) -> None:
+        """Undo the marks of this record that later records contradict, in case this driver stalled (failure 5 of `ready`)."""
+        marks = [mark for mark in self.state.ready.marks if mark.file]
+        head = self.ledger.head() if marks else self.state
+        if head.n == self.state.n:
+            return
+        for mark in marks:
+            kind = REOPENED if any(mark.bucket in paths_to(bucket) for bucket in head.ready.waiting) else READY
+            if kind != mark.kind:
+                self._say(mark._replace(kind=kind))
 
 
 def _may_be_renamed(state: State, decided: FinishedFile | Growth) -> bool:
@@ -156,56 +216,6 @@ def _may_be_renamed(state: State, decided: FinishedFile | Growth) -> bool:
     if isinstance(decided, FinishedFile):
         return not decided.place
     return not decided.before and decided.path in state.lengths
-
-
-def _say(storage: Storage, root: str, staging: str, number: int, mark: Mark) -> None:
-    """Make `_SUCCESS` durable in a bucket that is complete, or remove it from one that was reopened. Idempotent."""
-    if not mark.file:
-        return
-    path = f"{root}/{mark.bucket}/{SUCCESS}"
-    if mark.kind == REOPENED:
-        _check_inside(storage, root, storage.resolve(root).rstrip("/"), mark.bucket)
-        for bucket in paths_to(mark.bucket):
-            storage.delete(f"{root}/{bucket}/{SUCCESS}")
-            with suppress(NotThere):  # the directory was taken away
-                storage.persist(f"{root}/{bucket}", [])
-        return
-    _make_directories(storage, root, [f"{mark.bucket}/{SUCCESS}"])
-    staged = f"{staging}/{number:012d}-ready-{unique.token()}.part"  # swept like other staged files, because no record names it
-    with storage.create(staged) as file:
-        file.sync()
-    with suppress(AlreadyThere, NotThere):  # it is there; or a successor has swept the staged file, and decides now
-        storage.publish(staged, path)
-    storage.delete(staged)
-
-
-def _undo(storage: Storage, root: str, staging: str, ledger: Ledger, state: State) -> None:
-    """Undo the marks of this record that later records contradict, in case this driver stalled (failure 5 of `ready`)."""
-    marks = [mark for mark in state.ready.marks if mark.file]
-    head = ledger.head() if marks else state
-    if head.n == state.n:
-        return
-    for mark in marks:
-        kind = REOPENED if any(mark.bucket in paths_to(bucket) for bucket in head.ready.waiting) else READY
-        if kind != mark.kind:
-            _say(storage, root, staging, state.n, mark._replace(kind=kind))
-
-
-def _make_directories(storage: Storage, root: str, paths: list[str]) -> None:
-    """Make the directories below `root` that the paths need; `PublishConflict` if a link leads out of `root`."""
-    inside = storage.resolve(root).rstrip("/")
-    for directory in sorted({path.rpartition("/")[0] for path in paths}):
-        if directory:
-            _check_inside(storage, root, inside, directory)
-        storage.make_directory(f"{root}/{directory}" if directory else root)
-
-
-def _check_inside(storage: Storage, root: str, inside: str, directory: str) -> None:
-    """Raise `PublishConflict` if `directory` leads out of the output through a symbolic link; `inside` is `root` resolved."""
-    target = storage.resolve(f"{root}/{directory}")
-    if target != f"{inside}/{directory}":
-        msg = f"{root}/{directory} leads to {target!r}, expected a directory of the output; remove the symbolic link"
-        raise PublishConflict(msg)
 
 
 def _publish(storage: Storage, staged: str, target: str, file: FinishedFile) -> None:
