@@ -168,6 +168,14 @@ def test_keys_take_little_room_whatever_their_order(output: Output) -> None:
         assert keyed.keys.has(state, key)
 
 
+def test_a_write_notes_how_its_files_are_made(output: Output) -> None:
+    """`verify`, `status` and a batch that is read know the options of the last write from its note, as they do of a query."""
+    for number, compression in enumerate(["gzip", "zstd"]):
+        run(local(output, f"k{number}", compression=compression), {0: ["a"]})
+        noted = Sink.existing(output.storage, str(output.root), "batch")
+        assert (noted.options["compression"], noted.note.changed) == (compression, {"compression"} if number else set())
+
+
 def test_keys_that_do_not_count_go_to_tables(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many random keys: a record stays small, each key is known forever, and a missing table is damage, not a second write."""
     monkeypatch.setattr(KeyTables, "in_record_max", 4)

@@ -692,16 +692,19 @@ def test_a_keeper_outlives_a_storage_that_fails_for_a_while(
     output.batch(sink, 0, {0: ["a"]}, owner=driver)
     fact = keeper.fact_of(sink, driver)
     with fact.locked() as state:
-        state |= keeper._description(sink, driver) | {"busy": False, "jvm": [here.pid, here.create_time()]}
-        state |= {"ended": True} if ends else {}
+        state.update(keeper._description(sink, driver), busy=False, jvm=[here.pid, here.create_time()], ended=ends)
     failpoints.arm(f"{call}=error@1")
-    keeper.run(fact.name)
-    failpoints.arm("")
+    try:
+        keeper.run(fact.name)
+    finally:
+        failpoints.arm("")
     assert output.lines() == ["a"]
     assert HostFact.all() == []
 
 
-def test_a_keeper_gives_up_a_storage_that_is_gone(output: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keeper_gives_up_a_storage_that_is_gone(
+    output: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A query is over, and its storage never answers again: the keeper ends, and the next start or `penstock finish` goes on."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     driver = f"host:1:1:{QUERY}"
@@ -709,7 +712,7 @@ def test_a_keeper_gives_up_a_storage_that_is_gone(output: Output, tmp_path: Path
     output.batch(sink, 0, {0: ["a"]}, owner=driver)
     fact = keeper.fact_of(sink, driver)
     with fact.locked() as state:
-        state |= keeper._description(sink, driver) | {"busy": False}
+        state.update(keeper._description(sink, driver), busy=False)
 
     def fails(*_: object) -> None:
         msg = "no answer"

@@ -46,7 +46,6 @@ from penstock.errors import CommitError, Fenced, OptionError, PublishConflict
 from penstock.formats.account import Account
 from penstock.formats.aside import Aside
 from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
-from penstock.sink.cipher import check_none_clear
 from penstock.sink.decide import successor
 from penstock.sink.existing import note_options
 from penstock.sink.keys import KeyTables
@@ -85,8 +84,6 @@ class KeyedSink:
         recipients = sink.cipher.recipients()
         for _ in range(_TRIES):
             look, head = self._looked()
-            if recipients:
-                check_none_clear(head, sink.root)
             done = self.keys.has(head, key)
             if not done:
                 claimed = self._claim(head, look, key, driver)
