@@ -212,6 +212,29 @@ def test_a_damaged_table_gives_one_line(pipeline: Callable[..., Pipeline], penst
     assert penstock("verify", made.dst, "--source", made.src).status == 0
 
 
+@pytest.mark.parametrize("held_bytes", [32 << 20, 1000], ids=["held", "given"])
+def test_only_what_is_taken_is_counted(
+    pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch, held_bytes: int
+) -> None:
+    """Columns that the schema lacks are counted once for each row that is taken: a bad file, and a file that is read twice, add nothing."""
+    monkeypatch.setattr(guarded, "_HELD_BYTES", held_bytes)
+    made = pipeline(
+        schema=SCHEMA, source={"format": "parquet", "badFiles": "quarantine"}, sink_options={"format": "json"}
+    )
+    sink = pa.BufferOutputStream()
+    names = [f"name {n}" for n in range(1000)]
+    pq.write_table(pa.table({"id": range(1000), "name": names, "more": range(1000)}), sink, row_group_size=100)
+    data = sink.getvalue().to_pybytes()
+    damaged = bytearray(data)
+    damaged[len(data) // 2 : len(data) // 2 + 400] = b"\xff" * 400
+    for name, content in {"a.parquet": data, "b.parquet": bytes(damaged), "c.parquet": data}.items():
+        raw(made, name, content)
+    made.run()
+    assert len(rows(made.dst)) == 2000
+    assert [line["path"][-9:] for line in aside(made.dst)] == ["b.parquet"]
+    assert made.sink().ledger.head().account.unknown == {"more": 2000}
+
+
 def test_an_archive_and_a_header_that_lacks_a_column(pipeline: Callable[..., Pipeline]) -> None:
     """A file that is bad by its name, or by its header in each of its ranges, gives one line however it was cut."""
     made = pipeline(

@@ -95,6 +95,22 @@ def test_files_are_archived_by_their_paths_when_the_next_batch_is_planned(src: P
     assert left_over(src) == []
 
 
+def test_nothing_is_deleted_before_all_that_this_host_wrote_is_durable(
+    src: Path, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failure 8: Spark does not sync its commit log. A power cut must not take the record of a batch and leave its files deleted."""
+    seen: list[list[str]] = []
+    monkeypatch.setattr(LocalStorage, "persist_all", lambda _: seen.append(there(src)))
+    (src / "other").mkdir()
+    for query in (Query(src, cleanSource="delete"), archiving(src / "other", old)):
+        put(Path(query.options["path"]) / "a")
+        query.plan()
+        query.read()
+        assert not query.plan()
+        assert there(Path(query.options["path"])) == []
+    assert seen == [["a"]]
+
+
 def test_a_file_that_was_cut_goes_with_its_last_range(src: Path, old: Path) -> None:
     """A file that a byte limit splits over several batches is archived when its last range is committed."""
     put(src / "long.txt", "".join(f"{n}\n" for n in range(1000)))

@@ -59,6 +59,12 @@ class Account:
         self.partial |= len(kept) > NAMES_MAX  # a name that had no room once and comes back is counted from then on
         self.unknown = dict(kept[:NAMES_MAX])
 
+    def take_in(self, other: Account) -> None:
+        """Add the keys and rescued records that another account has counted; its rows are not added."""
+        self.partial |= other.partial
+        self.rescued += other.rescued
+        self.count(other.unknown.items(), other.more)
+
     def beside(self, other: Account) -> Account:
         """Return the account of the rows of both, which belong to one batch: a null column is null in each account that has rows."""
         if not (self.rows and other.rows):

@@ -181,7 +181,7 @@ class Reading:
         form = self.form
         if isinstance(form, TableFormat):
             for split in splits:
-                yield from self._guard.read(split, lambda split: self._table(form, split, account))
+                yield from self._counted_once(form, split, account)
         else:
             yield from self._records(splits, account)
 
@@ -363,6 +363,19 @@ class Reading:
         )
 
     # -- tables --------------------------------------------------------------------------------------------------
+
+    def _counted_once(self, form: TableFormat, split: Split, account: Account) -> Iterator[pa.RecordBatch]:
+        """Yield what is taken of a split, and count only that: a bad split gives nothing, and a large one may be read twice."""
+        whole: list[Account] = []  # of each time that the split was read to its end
+
+        def read(split: Split) -> Iterator[pa.RecordBatch]:
+            counted = Account()
+            yield from self._table(form, split, counted)
+            whole.append(counted)
+
+        yield from self._guard.read(split, read)
+        if whole:
+            account.take_in(whole[-1])
 
     def _table(self, form: TableFormat, split: Split, account: Account) -> Iterator[pa.RecordBatch]:
         failpoints.hit("source.read")
