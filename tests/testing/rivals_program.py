@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from penstock.sink.sink import Batch, Sink
 from penstock.testing import Crashable, Program, compare, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from penstock.storage import Storage
 
@@ -62,22 +63,23 @@ class Memory:
 
 @dataclass
 class Rivals:
-    """The two ingests, and their input. `sink_id` if they have the same one."""
+    """The two ingests, and their input. `sink_id` if they have the same one; `remember` is told each new memory."""
 
     sink_id: str | None = None
     memory: Memory = field(default_factory=Memory)
+    remember: Callable[[Memory], None] = lambda _: None
 
     def begins(self, which: int, storage: Storage) -> str:
         """Start an ingest: it plans what is there, unless a plan is not done, and runs it; return "" or the error that refused it."""
         name, life = NAMES[which], self.memory.starts
-        self.memory = replace(self.memory, starts=life + 1)
+        self._note(replace(self.memory, starts=life + 1))
         plans = self.memory.plans[which]
         if plans.done == len(plans.batches):
-            new = tuple(sorted({entry.name for entry in storage.list(SRC)} - plans.files))
+            new = tuple(sorted({name for name in storage.names(SRC) if not name.startswith(".")} - plans.files))
             if not new:
                 return ""
             plans = replace(plans, batches=(*plans.batches, new))
-            self.memory = self.memory.noted(which, plans)
+            self._note(self.memory.noted(which, plans))
         number = plans.done
         batch = Batch(name, number, f"{name}{number}")
         with _on(storage):
@@ -90,8 +92,12 @@ class Rivals:
                 batches.commit(owner, batch, [result])
             except REFUSED as error:
                 return error.message
-        self.memory = self.memory.noted(which, replace(self.memory.plans[which], done=number + 1))
+        self._note(self.memory.noted(which, replace(self.memory.plans[which], done=number + 1)))
         return ""
+
+    def _note(self, memory: Memory) -> None:
+        self.memory = memory
+        self.remember(memory)
 
     def _sink(self, name: str, storage: Storage) -> Sink:
         stage = Stage.describe(SOURCE, to_spark(TEXT), None)
@@ -111,7 +117,7 @@ def put(storage: Storage, name: str) -> None:
     if name not in storage.names(SRC):
         clock.sleep(_STEP_SECONDS)
         storage.put_if_absent(f"{SRC}/{name}", lines_of(name))
-        clock.sleep(_STEP_SECONDS)
+    clock.sleep(2 * _STEP_SECONDS)
 
 
 @contextmanager
@@ -150,22 +156,20 @@ class RivalsProgram(Program):
     def run(self, disk: Crashable, rest: Callable[[], None]) -> None:
         """Start both in turn, until there were enough starts; a crash ends the one that runs."""
         storage = disk.storage()
-        rivals = Rivals(self._sink_id, self.memory)
+        rivals = Rivals(self._sink_id, self.memory, self._remember)
+        clock.sleep(10 * _STEP_SECONDS * self.memory.starts)  # time begins anew at each start of the program
         if self._cleaned and not rivals.memory.plans[0].done:
             put(storage, "f0")
-            self._start(rivals, 0, storage)
+            rivals.begins(0, storage)
         if self._cleaned:
             storage.delete(f"{SRC}/f0")
         put(storage, "f1")
         while rivals.memory.starts < self._STARTS:
             rest()
-            self._start(rivals, rivals.memory.starts % 2, storage)
+            rivals.begins(rivals.memory.starts % 2, storage)
 
-    def _start(self, rivals: Rivals, which: int, storage: Storage) -> None:
-        try:
-            rivals.begins(which, storage)
-        finally:
-            self.memory = rivals.memory
+    def _remember(self, memory: Memory) -> None:
+        self.memory = memory
 
     def check(self, disk: Crashable, *, final: bool) -> list[str]:
         """Look at the output."""
