@@ -32,7 +32,11 @@ SRC, ROOT = "/in", "/out"
 TEXT = pa.schema([("value", pa.string())])
 SOURCE = {"path": SRC}
 NAMES = "ab"
-REFUSED = (CheckpointMismatch, Fenced, StorageError)  # the last by a task on HDFS, whose open file another driver has swept
+REFUSED = (
+    CheckpointMismatch,
+    Fenced,
+    StorageError,
+)  # the last by a task on HDFS, whose open file another driver has swept
 _STEP_SECONDS = 10
 
 
@@ -129,8 +133,8 @@ def _on(storage: Storage) -> Iterator[None]:
 
     with (
         mock.patch.object(OneInput, "earlier", property(earlier)),
-        mock.patch.object(keeper, "batch_begins", lambda *_: None),
-        mock.patch.object(keeper, "batch_ends", lambda *_, **__: None),
+        mock.patch.object(keeper, "batch_begins", return_value=None),
+        mock.patch.object(keeper, "batch_ends", return_value=None),
     ):
         yield
 

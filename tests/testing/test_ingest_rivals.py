@@ -4,20 +4,30 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock import clock, unique
-
 from penstock.ingestion.earlier import ingests_of
 from penstock.ingestion.oneinput import OneInput
 from penstock.sink import handover
 from penstock.sink.sink import Sink
-from penstock.testing import Crashable, CrashDisk, CrashHdfs, FakeClock, Fault, FaultySystem, ObjectStore, SimulatedCrash
+from penstock.testing import (
+    Crashable,
+    CrashDisk,
+    CrashHdfs,
+    FakeClock,
+    Fault,
+    FaultySystem,
+    ObjectStore,
+    SimulatedCrash,
+)
 from tests.support.effort import effort
-from tests.testing.actors import Actor, Stop, storage as actors_storage
+from tests.testing.actors import Actor, Stop
+from tests.testing.actors import storage as actors_storage
 from tests.testing.crashes import crashed
 from tests.testing.rivals_program import SRC, Rivals, RivalsProgram, complaints, put
 
@@ -25,7 +35,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PROFILES = [CrashDisk, CrashHdfs, ObjectStore]
-SCENES = {"first runs": {}, "one sink id": {"sink_id": "s"}, "beside a run that goes on": {"cleaned": True}}
+SCENES: dict[str, dict[str, Any]] = {
+    "first runs": {},
+    "one sink id": {"sink_id": "s"},
+    "beside a run that goes on": {"cleaned": True},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +79,9 @@ class Dies(FaultySystem):
         return call
 
 
-def _scene(profile: Callable[[], Crashable], *, sink_id: str | None = None, cleaned: bool = False) -> tuple[Crashable, Rivals, list[str]]:
+def _scene(
+    profile: Callable[[], Crashable], *, sink_id: str | None = None, cleaned: bool = False
+) -> tuple[Crashable, Rivals, list[str]]:
     """Return a storage with an input, two ingests of it, and the files that the output should have at the end."""
     disk, rivals = profile(), Rivals(sink_id)
     storage = disk.storage()
@@ -120,16 +136,17 @@ def test_another_that_dies_at_each_call(profile: Callable[[], Crashable], scene:
         assert met_at_each_call(profile, SCENES[scene], dies) > 20
 
 
+def _begins(rivals: Rivals, which: int) -> None:
+    rivals.begins(which, actors_storage())
+
+
 def stopped_at_two_calls(scene: dict[str, Any], *, step: int) -> int:
     """Stop each of two ingests before one of its calls, end the first, and then the second; return how often both were stopped."""
     both = 0
     for first, second in ((n, m) for n in range(1, 200, step) for m in range(1, 200, step)):
         disk, rivals, wanted = _scene(CrashDisk, **scene)
         assert isinstance(disk, CrashDisk)
-        actors = [
-            Actor(str(which), disk, lambda which=which, rivals=rivals: rivals.begins(which, actors_storage()))
-            for which in (0, 1)
-        ]
+        actors = [Actor(str(which), disk, partial(_begins, rivals, which)) for which in (0, 1)]
         for actor, number in zip(actors, (first, second), strict=True):
             actor.run(Stop("", number))
         both += not any(actor.done for actor in actors)

@@ -129,14 +129,14 @@ def noted(storage: Storage, directory: str) -> Noted:
     A driver that claims the sink meanwhile removes the note that was the last one; then its own is returned.
     """
     epochs = _epochs(storage, directory)
-    while epochs:
-        try:
-            return _read(storage, directory, epochs[-1])
-        except NotThere:
-            before, epochs = epochs, _epochs(storage, directory)
-            if epochs == before:
-                raise
-    return NOTHING_NOTED
+    if not epochs:
+        return NOTHING_NOTED
+    try:
+        return _read(storage, directory, epochs[-1])
+    except NotThere:
+        if _epochs(storage, directory) == epochs:
+            raise
+    return noted(storage, directory)
 
 
 def _read(storage: Storage, directory: str, epoch: int) -> Noted:
