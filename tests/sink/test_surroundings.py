@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from penstock import failpoints
 from penstock.cli.app import app
-from penstock.errors import DamagedState, OptionError, PublishConflict, StorageError
+from penstock.errors import DamagedState, NotThere, OptionError, PublishConflict, StorageError
+from penstock.sink import existing
 from penstock.sink import ledger as ledger_module
 from penstock.sink.events import EventLog, EventPosition
 from penstock.sink.sink import Batch
@@ -120,6 +121,22 @@ def test_two_sinks_that_begin_one_growing_file_at_one_moment(output: Output, the
     output.batch(output.sink(sink_id="b", growing="true", fileName="b.log"), 1, {0: ["b1"]}, query="q2")
     assert output.visible() == {"all-b.log": "b0\n", "all.log": f"{theirs}\na1\n", "b.log": "b1\n"}
     assert is_well(output)
+
+
+def test_a_driver_that_claims_the_sink_while_its_options_are_read(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The note that was listed is gone when it is read: the reader takes the new one. It fails only if there is none in its place."""
+    sink = output.sink(rollRows="7")
+    sink.begin("d1")
+    epochs, before = existing._epochs, existing._epochs(sink.storage, sink.state)
+    output.sink(rollRows="8").begin("d2")
+    seen = [before]
+    monkeypatch.setattr(existing, "_epochs", lambda *given: seen.pop() if seen else epochs(*given))
+    assert existing.noted(sink.storage, sink.state).options["rollRows"] == "8"
+    monkeypatch.setattr(existing, "_epochs", lambda *_: before)
+    with pytest.raises(NotThere):
+        existing.noted(sink.storage, sink.state)
 
 
 def is_well(output: Output) -> bool:

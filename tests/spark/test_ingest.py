@@ -29,6 +29,7 @@ from penstock.errors import (
     TemplateError,
     of,
 )
+from penstock.ingestion.earlier import Earlier
 from penstock.session import functions
 from penstock.verify import verify
 from tests.support.follows import follows
@@ -163,6 +164,27 @@ def test_new_checkpoint_where_the_input_was_ingested_is_refused(spark: SparkSess
     with pytest.raises(CheckpointMismatch):
         run(spark, stage, checkpoint=stage.root / "new-files")
     assert stage.lines() == {"1": 1, "2": 1}
+
+
+@follows("PST-302")
+def test_two_first_runs_at_one_moment(spark: SparkSession, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B ingests everything after A has found no rows of anybody: the first batch of A is refused, as it would be before the run."""
+    stage.put("a", "1")
+    check = Earlier.check
+
+    def then_b(self: Earlier) -> None:
+        check(self)
+        monkeypatch.setattr(Earlier, "check", check)
+        run(spark, stage, checkpoint=stage.root / "b")
+
+    monkeypatch.setattr(Earlier, "check", then_b)
+    with pytest.raises(
+        CheckpointMismatch, match="has what was ingested.*would be there twice; go on with that checkpoint"
+    ):
+        run(spark, stage, checkpoint=stage.root / "a")
+    with pytest.raises(CheckpointMismatch, match="there twice"):
+        run(spark, stage, checkpoint=stage.root / "a")
+    assert stage.lines() == {"1": 1}
 
 
 @pytest.mark.parametrize("times", [pytest.param(1, marks=pytest.mark.soak), 2])

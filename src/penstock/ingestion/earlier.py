@@ -9,6 +9,15 @@ Failure: *an output that has lost rows, and an input without new files.*
      with the ledger.
   3. Every run ends well, and the rows that it reports are not there. The first new file shows the error, perhaps weeks later.
   Rule: if no batch is in flight, the batch that would come next is compared with the ledger before anything else.
+
+Failure: *a first run that was killed, and its successor under another checkpoint.*
+  1. A first run plans its batch, and is killed before it commits it.
+  2. A run under another checkpoint ingests the same files.
+  3. The first run is started again. Its checkpoint is no longer new, so it is not asked what is in DST, and it commits its batch.
+  Rule: what counts is not whether the checkpoint is new, but whether its query has committed anything to DST.
+
+These checks come before a run, which tells its user early. They do not decide, because another ingest may begin after them: see
+`oneinput`.
 """
 
 from __future__ import annotations
@@ -82,11 +91,13 @@ class Earlier:
         """Raise `CheckpointMismatch` if the checkpoint belongs to another input, `OptionError` if SRC was made from DST."""
         self._check_order()
         query = self.checkpoint.query_id()
-        for sink, source, head in _ingests(self.output, self.dst):
-            if query is None:
-                self._check_new(sink, source, head)
-            elif query in head.batches:
-                self._check_same(source)
+        ingests = [found for found in ingests_of(self.output, self.dst) if found[2].total_rows]
+        own = [source for _, source, head in ingests if query in head.batches]
+        for source in own:
+            self._check_same(source)
+        for sink, source, head in ingests if not own else ():
+            if self.is_same(source):
+                self.check_unread(sink, head)
 
     def _check_order(self) -> None:
         """Raise if SRC has what was ingested from DST, for example because the two are exchanged: each record would go round."""
@@ -104,27 +115,31 @@ class Earlier:
         """Tell whether an input is an output of an ingest from DST; False if that is unknown, and the reader reports the reason."""
         target = output.storage.resolve(self.output.addressed_as(output.storage, self.dst))
         with suppress(PenstockError):
-            for _, source, _ in _ingests(output.storage, output.root):
-                if is_topics(source["path"]):
+            for _, source, head in ingests_of(output.storage, output.root):
+                if is_topics(source["path"]) or not head.total_rows:
                     continue
                 place = where(parse(SOURCE, source, what="source", noted=True))
                 if place.storage.resolve(place.root) == target:
                     return True
         return False
 
-    def _check_new(self, sink: Sink, source: Mapping[str, str], head: State) -> None:
-        """Raise if a new checkpoint would read again what `sink` was given."""
-        path = self.source["path"]
-        if self._is_same(source) and self._were_read(sink, head.time_ns):
+    def check_unread(self, sink: Sink, head: State) -> None:
+        """Raise `CheckpointMismatch` if this ingest, which has committed nothing, would read again what `sink` was given; see `is_same`."""
+        if head.total_rows and self._were_read(sink, head.time_ns):
             msg = (
-                f"DST={self.dst!r} has what was ingested from {path!r} under the checkpoint "
-                f"{sink.options['checkpointLocation']!r}, and {self.checkpoint.location!r} is a new one: records "
+                f"DST={self.dst!r} has what was ingested from {self.source['path']!r} under the checkpoint "
+                f"{sink.options['checkpointLocation']!r}, and {self.checkpoint.location!r} has nothing there: records "
                 "would be there twice; go on with that checkpoint, restore it, or choose another DST"
             )
             raise CheckpointMismatch(msg)
 
-    def _is_same(self, source: Mapping[str, str]) -> bool:
-        """Tell whether an earlier ingest has read what this one would read; for topics, any common topic at any common broker."""
+    def is_same(self, source: Mapping[str, str]) -> bool:
+        """Tell whether another ingest reads what this one would read; for topics, any common topic at any common broker.
+
+        False for two that read files of a DataFrame: nobody can tell whether it is the same one.
+        """
+        if self.source.get("files") == ROWS:
+            return False
         if self.input is not None or not is_topics(source["path"]):
             return all(source.get(name) == self.source.get(name) for name in _SELECTING)
         return _share_topics(source, self.source)
@@ -159,7 +174,7 @@ class Earlier:
         if options["startingFrom"] == "latest":
             return False
         if options["files"] is not None:
-            return bool(options["files"] != ROWS)  # nobody can tell whether a DataFrame is the earlier one
+            return True
         root = where(options).root
         if not options["strictMode"] and entry_at(self.input, root) is None:
             return False  # the ingest waits for it
@@ -179,8 +194,8 @@ class Earlier:
         return not same
 
 
-def _ingests(output: Storage, dst: str) -> Iterator[tuple[Sink, Mapping[str, str], State]]:
-    """Yield the sinks of an output that ingests have written rows to, with their source's options and last record.
+def ingests_of(output: Storage, dst: str) -> Iterator[tuple[Sink, Mapping[str, str], State]]:
+    """Yield the sinks of an output that ingests write to, with their source's options and last record.
 
     Skips sinks with damaged state: the command that needs such a sink reports it.
     """
@@ -190,9 +205,8 @@ def _ingests(output: Storage, dst: str) -> Iterator[tuple[Sink, Mapping[str, str
     for name in names:
         with suppress(DamagedState):
             sink = Sink.existing(output, dst, name)
-            head = sink.ledger.head()
-            if sink.note.stage is not None and head.total_rows:
-                yield sink, sink.note.stage.source, head
+            if sink.note.stage is not None:
+                yield sink, sink.note.stage.source, sink.ledger.head()
 
 
 def _share_topics(source: Mapping[str, str], other: Mapping[str, str]) -> bool:

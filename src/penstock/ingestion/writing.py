@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.ingestion.oneinput import IngestBatches
 from penstock.ingestion.stage import CarriedRows, Stage, passes_text
 from penstock.session import functions
-from penstock.sink.batches import FileBatches
 from penstock.sink.existing import STAGE
 from penstock.sink.sink import Sink
 from penstock.sink.telling import Telling
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from penstock.options import Options
 
 
-def open_ingest(options: Options, sink_id: str) -> FileBatches:
+def open_ingest(options: Options, sink_id: str) -> IngestBatches:
     """Return the batch sink with this id for the stage in `options`, parsed by `stage.LIVE_SINK`; the rows it gets carry splits."""
     sink, stage = sink_of(options, sink_id), Stage.of(options[STAGE])
     tolerance = Tolerance(stage.options["maxBadRecords"], stage.options["maxBadFraction"])
-    return FileBatches(sink, stage.schema, partial(_of_splits, options), tolerance, telling_of(sink))
+    return IngestBatches(sink, stage.schema, partial(_of_splits, options), tolerance, telling_of(sink))
 
 
 def sink_of(options: Options, sink_id: str) -> Sink:

@@ -26,7 +26,7 @@ class Begun:
     """What the driver knew when a batch began; travels to the tasks and back in their results.
 
     Parts that are opened in this batch are encrypted to `recipients`. If many parts are open, only those of `open` that changed
-    lately travel, and a task asks the ledger for its own parts.
+    lately travel, and a task asks the ledger for its own parts. `taken_by` is that of the record (see `ledger.State`).
     """
 
     write: str
@@ -38,6 +38,7 @@ class Begun:
     open: OpenParts
     final: bool
     recipients: tuple[str, ...] = ()
+    taken_by: str = ""
 
     def has(self, query: str, batch: int) -> bool:
         """Tell whether the ledger has the batch already."""

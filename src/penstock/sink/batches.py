@@ -55,10 +55,13 @@ class FileBatches(BatchSink[Begun, TaskResult]):
     def begin(self, driver: str, batch: Batch | None) -> Begun:
         """Begin a batch; the keeper does nothing until the batch has ended."""
         keeper.batch_begins(keeper.fact_of(self.sink, driver), driver)
-        begun = self.sink.begin(driver, batch)
+        begun = self._begun(driver, batch)
         if self._telling is not None and self._telling.begin(driver):
-            return self.sink.begin(driver, batch)  # it has closed parts
+            return self._begun(driver, batch)  # it has closed parts
         return begun
+
+    def _begun(self, driver: str, batch: Batch | None) -> Begun:
+        return self.sink.begin(driver, batch)
 
     def write(self, begun: Begun, task: Task, rows: Iterator[pa.RecordBatch]) -> TaskResult:
         """Stage a task's rows. If the batch was committed before, the rows are only drained: the files that they stand for may be gone."""

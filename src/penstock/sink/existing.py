@@ -124,13 +124,26 @@ def is_noted(storage: Storage, directory: str, epoch: int) -> bool:
 
 
 def noted(storage: Storage, directory: str) -> Noted:
-    """Return what the last driver noted, `NOTHING_NOTED` if no driver did. `DamagedState` if the file was altered."""
+    """Return what the last driver noted, `NOTHING_NOTED` if no driver did. `DamagedState` if the file was altered.
+
+    A driver that claims the sink meanwhile removes the note that was the last one; then its own is returned.
+    """
     epochs = _epochs(storage, directory)
     if not epochs:
         return NOTHING_NOTED
-    path = f"{directory}/{_name(epochs[-1])}"
+    try:
+        return _read(storage, directory, epochs[-1])
+    except NotThere:
+        if _epochs(storage, directory) == epochs:
+            raise
+    return noted(storage, directory)
+
+
+def _read(storage: Storage, directory: str, epoch: int) -> Noted:
+    """Return the note of the driver of an epoch."""
+    path = f"{directory}/{_name(epoch)}"
     record = checked_at(storage, path)
-    here = {"sink": directory.rpartition("/")[2], "epoch": epochs[-1]}
+    here = {"sink": directory.rpartition("/")[2], "epoch": epoch}
     if "options" not in record or here != {name: record.get(name) for name in here}:
         sink = f"the options of epoch {record.get('epoch')} of sink {record.get('sink')!r}"
         msg = f"{path!r} has {sink}: it was moved here; restore it from a copy"

@@ -114,7 +114,7 @@ _RECORD = re.compile(r"\d{12}")
 _NOTE = re.compile(r"\d{12}\.published")
 _EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # names that prove that a record was there
 _FOLDED = re.compile(r"\d{12}-(\d{12})")
-_LATER = frozenset({"key", "name", "place", "tables", "writing", "written", "written_tables"})
+_LATER = frozenset({"key", "name", "place", "tables", "taken_by", "writing", "written", "written_tables"})
 _NOTHING: tuple[Any, ...] = (None, "", (), {})
 
 
@@ -152,6 +152,8 @@ class State:
     set aside; the files of that are among the finished ones. `ready` is about buckets of time. `lengths` holds the lengths of
     growing files that changed lately; `tables` have the others, the newest table last (see `lengths`).
 
+    `taken_by` is set once another ingest has taken over what this ledger's query reads (see `handover`): the query of that ingest.
+
     `writing` are the batch writes that have begun, by their keys: the number of the record with which each began, and its driver.
     `written` are the keys of writes that are done (see `keyed`); it is to `written_tables` as `lengths` is to `tables`.
 
@@ -184,6 +186,7 @@ class State:
     writing: dict[str, tuple[int, str]] = field(default_factory=dict)
     written: dict[str, list[list[int]]] = field(default_factory=dict)
     written_tables: tuple[LengthTable, ...] = ()
+    taken_by: str = ""
 
     @property
     def events(self) -> int:

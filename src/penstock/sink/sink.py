@@ -153,12 +153,12 @@ class Sink:
 
     # -- begin ---------------------------------------------------------------------------------------------------
 
-    def begin(self, owner: str, batch: Batch | None = None) -> Begun:
+    def begin(self, owner: str, batch: Batch | None = None, may_claim: Callable[[State], None] | None = None) -> Begun:
         """Start a batch: publish what the last record still owes, claim the sink if another driver had it, return what tasks must know.
 
         `owner` identifies the driver and its query; a second call by the same owner claims nothing. `batch` is `None` if it is
-        not known before the tasks run. Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and `OptionError` if files
-        are to grow while parts are open.
+        not known before the tasks run. `may_claim` is called with the record that a claim would follow, and may raise. Raises
+        `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and `OptionError` if files are to grow while parts are open.
         """
         look = self.ledger.look()
         head = self.ledger.head(look)
@@ -171,18 +171,21 @@ class Sink:
             check_none_clear(head, self.root)
         self.committer.publish_owed(head, look)
         if head.owner != owner:
+            if may_claim is not None:
+                may_claim(head)
             try:
                 head = self._claim(head, owner)
             except Fenced:
                 now = self.ledger.head()
                 if now.n == head.n or now.owner != head.owner:
                     raise
-                return self.begin(owner, batch)  # failure 9
+                return self.begin(owner, batch, may_claim)  # failure 9
         elif not is_noted(self.storage, self.state, head.epoch):
             note_options(self.storage, self.state, head.epoch, _notable(self))
         final = batch is not None and batch.final and not self.options["growing"]
         done = {query: number for query, (number, _) in head.batches.items()}
-        return Begun(unique.token(), head.n, head.epoch, clock.now_ns(), head.ratio, done, head.open, final, recipients)
+        known = head.ratio, done, head.open, final, recipients, head.taken_by
+        return Begun(unique.token(), head.n, head.epoch, clock.now_ns(), *known)
 
     def _claim(self, head: State, owner: str) -> State:
         check_fit(self.storage, f"{self.root}/{STATE_DIRECTORY}")
@@ -191,7 +194,10 @@ class Sink:
         left = [f"{directory}/{name}" for directory, name in self.temporaries()]
         claimed = successor(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
         look = self.committer.put(claimed)
-        note_options(self.storage, self.state, claimed.epoch, _notable(self))
+        with self.committer.reading_of(
+            claimed.n, claimed.epoch
+        ):  # the next driver may have swept the half-written note
+            note_options(self.storage, self.state, claimed.epoch, _notable(self))
         self.committer.sweep(claimed, published=look.is_published(claimed))
         for path in left:
             self.storage.delete(path)
