@@ -122,6 +122,9 @@ class Layout:
         if self.options["growing"] and rolling:
             msg = f"growing=true never closes a file, and {rolling[0]} says when to close one; leave one of them out"
             raise OptionError(msg)
+        if self.options["growing"] and self.options["onPublish"]:
+            msg = "growing=true never finishes a file, and onPublish is called with files that are finished; leave one of them out"
+            raise OptionError(msg)
         if self.options["growing"] and not self.goes_on:
             msg = f"growing=true appends to a file, and files in {self.root!r} can only be put whole; leave growing out"
             raise OptionError(msg)
