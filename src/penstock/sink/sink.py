@@ -156,7 +156,7 @@ class Sink:
     def begin(self, owner: str, batch: Batch | None = None) -> Begun:
         """Start a batch: publish what the last record still owes, claim the sink if another driver had it, return what tasks must know.
 
-        `owner` identifies the driver and its query; a second call by the same owner claims nothing. `batch` is `None` if it is
+        `owner` identifies the driver and its query; a second call by the same owner, with the same options, claims nothing. `batch` is `None` if it is
         not known before the tasks run. Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and `OptionError` if files
         are to grow while parts are open.
         """
@@ -170,7 +170,7 @@ class Sink:
         if recipients:
             check_none_clear(head, self.root)
         self.committer.publish_owed(head, look)
-        if head.owner != owner:
+        if not self._is_owned(head, owner):
             try:
                 head = self._claim(head, owner)
             except Fenced:
@@ -178,11 +178,21 @@ class Sink:
                 if now.n == head.n or now.owner != head.owner:
                     raise
                 return self.begin(owner, batch)  # failure 9
-        elif not is_noted(self.storage, self.state, head.epoch):
-            note_options(self.storage, self.state, head.epoch, _notable(self))
         final = batch is not None and batch.final and not self.options["growing"]
         done = {query: number for query, (number, _) in head.batches.items()}
         return Begun(unique.token(), head.n, head.epoch, clock.now_ns(), head.ratio, done, head.open, final, recipients)
+
+    def _is_owned(self, head: State, owner: str) -> bool:
+        """Tell whether the driver owns the sink with these options, and note them if its claim was not noted.
+
+        A query that is started again in the same process, with other options, claims the sink anew: each epoch has one note.
+        """
+        if head.owner != owner:
+            return False
+        noted_here = is_noted(self.storage, self.state, head.epoch, _notable(self))
+        if noted_here is None:
+            note_options(self.storage, self.state, head.epoch, _notable(self))
+        return noted_here is not False
 
     def _claim(self, head: State, owner: str) -> State:
         check_fit(self.storage, f"{self.root}/{STATE_DIRECTORY}")
