@@ -156,8 +156,10 @@ class Sink:
     def begin(self, owner: str, batch: Batch | None = None) -> Begun:
         """Start a batch: publish what the last record still owes, claim the sink if another driver had it, return what tasks must know.
 
-        `owner` identifies the driver and its query; a second call by the same owner, with the same options, claims nothing. `batch` is `None` if it is
-        not known before the tasks run. Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and `OptionError` if files
+        `owner` identifies the driver and its query; a second call by the same owner, with the same options, claims nothing. `batch` is
+        `None` if it is not known before the tasks run.
+
+        Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and `OptionError` if files
         are to grow while parts are open.
         """
         look = self.ledger.look()

@@ -101,7 +101,7 @@ def check_options(options: Options, fmt: ReadFormat, storage: Storage, root: str
         msg = f"format={fmt.name} cannot be followed: a file of it is complete or none; expected text, json or csv"
         raise OptionError(msg)
     if fmt.multi_line and fmt.name == "json":
-        msg = "multiLine=true takes a file for one document, which is complete or none, and follow=true waits for more; leave one of them out"
+        msg = "multiLine=true takes a file for one document, which is whole or none, and follow=true waits for more; leave one of them out"
         raise OptionError(msg)
     if not form.in_bytes(fmt):
         msg = (

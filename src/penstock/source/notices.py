@@ -98,7 +98,7 @@ class Notices:
         second = self._untold(scan.second)
         if second:
             self._log.warning(
-                "not read: symbolic links in %r to files in it, which cleanSource takes away once they are read by their own names (%d): %s",
+                "not read: symbolic links in %r to files in it, which cleanSource takes away once they are read by name (%d): %s",
                 self._root,
                 len(second),
                 _shown(second),

@@ -147,7 +147,7 @@ class Scan:
     all are. With `rising`, paths come in their order, if the storage has no directories.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what users may say of it
         self,
         storage: Storage,
         root: str,
@@ -587,13 +587,13 @@ class Scan:
         followed = self._followed(folder, name) if is_link else full
         try:
             entry = None if followed is None else self._storage.stat(followed)
-            if is_link and self._cleaned and entry is not None and entry.is_file and self._is_inside(full):
-                self.second.add(_joined(folder, name))
-                return None
-            return entry
         except NotThere:  # gone since it was listed; the next listing of its directory will show that
             self._check_reached(_joined(folder, name))
             return None
+        if is_link and self._cleaned and entry is not None and entry.is_file and self._is_inside(full):
+            self.second.add(_joined(folder, name))
+            return None
+        return entry
 
     def _check_reached(self, path: str) -> None:
         """Raise `StorageError` if a listing has shown a file that no call can reach, because its path is too long."""
