@@ -172,7 +172,7 @@ class Sink:
         if recipients:
             check_none_clear(head, self.root)
         self.committer.publish_owed(head, look)
-        if not self._is_owned(head, owner):
+        if not _is_owned(self, head, owner):
             try:
                 head = self._claim(head, owner)
             except Fenced:
@@ -183,18 +183,6 @@ class Sink:
         final = batch is not None and batch.final and not self.options["growing"]
         done = {query: number for query, (number, _) in head.batches.items()}
         return Begun(unique.token(), head.n, head.epoch, clock.now_ns(), head.ratio, done, head.open, final, recipients)
-
-    def _is_owned(self, head: State, owner: str) -> bool:
-        """Tell whether the driver owns the sink with these options, and note them if its claim was not noted.
-
-        A query that is started again in the same process, with other options, claims the sink anew: each epoch has one note.
-        """
-        if head.owner != owner:
-            return False
-        noted_here = is_noted(self.storage, self.state, head.epoch, _notable(self))
-        if noted_here is None:
-            note_options(self.storage, self.state, head.epoch, _notable(self))
-        return noted_here is not False
 
     def _claim(self, head: State, owner: str) -> State:
         check_fit(self.storage, f"{self.root}/{STATE_DIRECTORY}")
@@ -529,6 +517,19 @@ def _tell_unannounced(sink: Sink, head: State) -> None:
             "visible silently, beside its _SUCCESS if it has one; set it again, or remove these files"
         )
         _log.warning(message, sink.sink_id, sink.root)
+
+
+def _is_owned(sink: Sink, head: State, owner: str) -> bool:
+    """Tell whether the driver owns the sink with these options, and note them if its claim was not noted.
+
+    A query that is started again in the same process, with other options, claims the sink anew: each epoch has one note.
+    """
+    if head.owner != owner:
+        return False
+    noted_here = is_noted(sink.storage, sink.state, head.epoch, _notable(sink))
+    if noted_here is None:
+        note_options(sink.storage, sink.state, head.epoch, _notable(sink))
+    return noted_here is not False
 
 
 def _notable(sink: Sink) -> dict[str, str]:

@@ -88,8 +88,8 @@ def check_options(options: Options, fmt: ReadFormat, storage: Storage, root: str
         raise OptionError(msg)
     for name, values in _ALONE.items():
         if options[name] not in values:
-            found = options.given[name]
-            msg = f"{name}={found!r} does not go with follow=true, which reads all that files have and get; leave one of them out"
+            text = options.given[name]
+            msg = f"{name}={text!r} does not go with follow=true, which reads all that files have and get; leave one of them out"
             raise OptionError(msg)
     if options["decryptionKey"]:
         msg = "decryptionKey is for files that are encrypted, and so complete, and follow=true leaves such out; leave one of them out"
