@@ -240,6 +240,18 @@ def test_files_that_are_named(tmp_path: Path, files: str) -> None:
     assert len(list((dst / "_penstock/checkpoint/penstock/named").rglob("*-0-*"))) <= 2
 
 
+@pytest.mark.parametrize("source", [{"files": "lists"}, {"follow": "true"}], ids=["lists", "follow"])
+def test_completeness_by_the_cursor_of_other_files(tmp_path: Path, source: dict[str, str]) -> None:
+    """The times of lists are not those of the files that they name, so a day was complete too early; growing files have no order at all."""
+    texts(tmp_path / "in", 1, rows=1)
+    (tmp_path / "lists").write_text("0.txt\n")
+    given = {name: str(tmp_path / value) if name == "files" else value for name, value in source.items()}
+    sink = {"bucketBy": "dt={time:%Y-%m-%d}", "partitionReady": "event", "partitionReadyBy": "cursor"}
+    with pytest.raises(OptionError, match="partitionReadyBy=cursor goes by .* or partitionReadyBy=data"):
+        ingest(tmp_path / "in", tmp_path / "out", given, sink)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("data", "found"),
     [

@@ -166,6 +166,8 @@ def test_growing_name_without_a_column_of_its_own(named: Output) -> None:
         named.sink(growing="true", fileName="{name}-{seq}")
     with pytest.raises(OptionError, match="rollRows says when to close"):
         named.sink(growing="true", fileName="{name}", rollRows="3")
+    with pytest.raises(OptionError, match="growing=true never finishes a file, and onPublish"):
+        named.sink(growing="true", fileName="{name}", onPublish="json:dumps")
 
 
 def test_column_that_is_called_as_a_field(output: Output) -> None:

@@ -394,6 +394,19 @@ def test_a_claim_that_was_not_noted_is_noted_by_the_next_batch(output: Output) -
     assert list(seen(output).values()) == [f"{SECRET}\n".encode()]
 
 
+def test_a_query_that_is_started_again_in_its_process_notes_its_options(output: Output) -> None:
+    """The driver is the same one, and its options are not: what is finished later by the note is encrypted to the new recipient."""
+    output.batch(output.sink(**ENCRYPTED), 0, {0: [SECRET]}, final=True)
+    sink = output.sink(**ENCRYPTED | {"encryptTo": OTHER, "rollBatches": "9"})
+    output.batch(sink, 1, {0: [SECRET]})
+    noted = Sink.existing(LocalStorage(), str(output.root), "s")
+    assert noted.options["encryptTo"] == (OTHER,)
+    assert noted.note.changed == {"encryptTo", "rollBatches"}
+    epoch = noted.ledger.head().epoch
+    output.batch(sink, 2, {0: [SECRET]})
+    assert noted.ledger.head().epoch == epoch, "the same options claim nothing"
+
+
 @pytest.mark.parametrize(
     "point", ["sink.ledger.before-put", "sink.ledger.after-put", "sink.publish.one", "sink.forget"]
 )

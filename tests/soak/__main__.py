@@ -1,4 +1,4 @@
-"""`python -m tests.soak [PHASE...]`: simulate crashes, read random files, write random rows, run tests, kill queries and fleets.
+"""`python -m tests.soak [PHASE...]`: simulate crashes, read and write at random, combine options, run tests, kill queries and fleets.
 
 All random choices follow from the seed, which is printed; script and round number n of a run have the seed plus n. The
 first failure ends the run, with the command that repeats it. Each round is a line of `artifacts/soak.jsonl`.
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from tests.soak import pairs as pairs_module
 from tests.soak import reads as reads_module
 from tests.soak import rows as rows_module
 from tests.soak import texts as texts_module
@@ -34,13 +35,13 @@ from tests.soak.scripts import STATES_MAX, script
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-PHASES = ("explore", "texts", "reads", "writes", "rows", "tests", "kills", "fleet")
+PHASES = ("explore", "texts", "reads", "writes", "rows", "pairs", "tests", "kills", "fleet")
 ARTIFACTS = Path(__file__).resolve().parent.parent.parent / "artifacts"
 REQUIRED = {f"PENSTOCK_REQUIRE_{name}": "1" for name in ("SPARK", "HDFS", "KAFKA")}  # as for `make test`
 _SEEDS = 1_000_000
 _say = typer.echo
 _WithSpark = TypeVar("_WithSpark", reads_module.Case, writes_module.Case, rows_module.Case)
-_Case = TypeVar("_Case", texts_module.Case, reads_module.Case, writes_module.Case, rows_module.Case)
+_Case = TypeVar("_Case", texts_module.Case, reads_module.Case, writes_module.Case, rows_module.Case, pairs_module.Case)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,9 @@ def main(
     seed: Annotated[int | None, typer.Option(help="Of all that is random. Default: another one each time.")] = None,
     minutes: Annotated[
         float,
-        typer.Option(help="No round of kills, and no case of texts, reads, writes or rows, begins after that time."),
+        typer.Option(
+            help="No round of kills, and no case of texts, reads, writes, rows or pairs, begins after that time."
+        ),
     ] = 60,
     rounds: Annotated[int | None, typer.Option(help="At most that many rounds.")] = None,
     seconds_per_round: Annotated[
@@ -125,6 +128,12 @@ def writes(asked: Asked) -> None:
 def rows(asked: Asked) -> None:
     """Write random rows of random types until the time is over, and have other readers, Spark too, read the files."""
     _with_spark("rows", asked, rows_module.Case, rows_module.SPARK_CONFIGURATION)
+
+
+def pairs(asked: Asked) -> None:
+    """Run ingests with random options of all kinds, killed on the way, until the time is over, and compare what comes out."""
+    with tempfile.TemporaryDirectory() as room, pairs_module.commands(Path(room)) as begins:
+        _cases("pairs", asked, pairs_module.Case, lambda case, directory: case.run(directory, begins))
 
 
 def _with_spark(
@@ -236,6 +245,7 @@ _RUN = {
     "reads": reads,
     "writes": writes,
     "rows": rows,
+    "pairs": pairs,
     "tests": tests,
     "kills": kills,
     "fleet": fleet,

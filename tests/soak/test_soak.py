@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +20,7 @@ from penstock.formats.csv.encoder import CsvEncoder
 from penstock.formats.json import quick
 from penstock.formats.scalars import joined
 from penstock.sink import tableparts
-from tests.soak import reads, texts, writes
+from tests.soak import pairfiles, pairs, reads, texts, writes
 from tests.soak import rows as rows_module
 from tests.soak.reader import Reader
 from tests.soak.records import Records
@@ -108,6 +110,36 @@ def test_reads_see_a_reader_that_is_wrong(tmp_path: Path, spark: SparkSession, m
     (tmp_path / "wrong").mkdir()
     with pytest.raises(AssertionError, match="9223372036797685899.3"):
         case.run(tmp_path / "wrong", session)
+
+
+def test_same_seed_same_pairs() -> None:
+    """A case of pairs follows from its seed alone, and the cases have every value of every option, most of them with every other."""
+    assert str(pairs.Case(3)) == str(pairs.Case(3)) != str(pairs.Case(4))
+    cases = [pairs.Case(seed).chosen for seed in range(600)]
+    values = {(name, value) for case in cases for name, value in case.items()}
+    tables = {"source.": pairs._SOURCE, "sink.": pairs._SINK, "": pairs._OTHERS}
+    drawn = {(f"{side}{name}", value) for side, table in tables.items() for name, of in table.items() for value in of}
+    assert {(name, value) for name, value in drawn if value is not None} <= values
+    together = {frozenset(pair) for case in cases for pair in combinations(case.items(), 2)}
+    assert len(together) > 14_000
+
+
+@pytest.mark.slow
+def test_options_in_pairs(tmp_path: Path) -> None:
+    """Four cases with everything but kills; the soak runs them by the hundred."""
+    for seed in range(4):
+        (tmp_path / str(seed)).mkdir()
+        pairs.Case(seed).run(tmp_path / str(seed), None)
+
+
+def test_pairs_see_a_row_that_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of which the case knows a row more than the ingest reads."""
+    content = pairfiles.Files._content
+    less = lambda files, made, **how: content(files, replace(made, rows=made.rows[1:]), **how)  # noqa: E731
+    monkeypatch.setattr(pairfiles.Files, "_content", less)
+    case = next(case for case in map(pairs.Case, range(100)) if case.format == "parquet")
+    with pytest.raises(AssertionError, match="missing Counter"):
+        case.run(tmp_path, None)
 
 
 def test_same_seed_same_writes() -> None:

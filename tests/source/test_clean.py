@@ -447,6 +447,19 @@ def test_links_are_not_cleaned(src: Path, old: Path, tmp_path: Path) -> None:
     assert ((src / "link").is_symlink(), (tmp_path / "real").exists()) == (True, True)
 
 
+@pytest.mark.parametrize("follow", ["false", "true"])
+def test_a_link_to_a_file_that_is_cleaned_is_left_out(
+    src: Path, old: Path, caplog: pytest.LogCaptureFixture, follow: str
+) -> None:
+    """The file was moved after the first of two batches, and the link to it in the second one led nowhere: the query could not go on."""
+    put(src / "a", "x\ny\n")
+    (src / "b").symlink_to(src / "a")
+    query = archiving(src, old, maxFilesPerTrigger="1", maxBytesPerTrigger="2", followSymlinks=follow)
+    assert query.run() == ["x", "y"]
+    assert ((src / "b").is_symlink(), (src / "a").exists(), (old / "a").read_text()) == (True, False, "x\ny\n")
+    assert "not read: symbolic links in " in caplog.text
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -642,6 +642,29 @@ def test_files_as_rows_are_whole(source: Input) -> None:
     assert found == [[f"{source.root}/{name}"] for name in "abc"]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"badRecords": "quarantine"},
+        {"mode": "DROPMALFORMED", "format": "json"},
+        {"badFiles": "quarantine"},
+        {"changedFiles": "quarantine"},
+        {"decryptionKey": "env:KEY"},
+        {"metadataColumn": "_meta"},
+        {"encoding": "UTF-16LE"},
+        {"header": "true", "format": "csv"},
+        {"rescuedDataColumn": "_rescued", "format": "json"},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_files_as_rows_take_no_option_about_contents(source: Input, given: dict[str, str]) -> None:
+    """Such an option was taken and had no effect: who set bad records aside was told of none. What it says by default is taken."""
+    path = {"path": str(source.root), "emit": "files"}
+    with pytest.raises(OptionError, match=f"{next(iter(given))} is about the contents of files, found emit=files"):
+        configured.reading(parse(SOURCE, path | given, what="source"), FILES_JSON)
+    configured.reading(parse(SOURCE, path | {"badRecords": "fail", "encoding": "UTF-8"}, what="source"), FILES_JSON)
+
+
 def test_bad_json_is_named_with_its_place(source: Input) -> None:
     """A malformed record in the second of two joined files is reported with that file and its own offset."""
     good = source.put("good", b'{"id": 1}\n')

@@ -28,6 +28,7 @@ _WHY = {
     "name": "of other names than asked for (path, pattern, pathGlobFilter)",
     "directory": "not entered (recursiveFileLookup)",
     "link": "links that lead out of SRC (followSymlinks)",
+    "second": "links to files in SRC, which are read by their own names and cleaned (cleanSource)",
     "time": "of another time",
     "no file": "no files",
 }

@@ -66,6 +66,10 @@ class Input(Protocol):
     def columns(self) -> NameColumns | None:
         """The columns of the rows that name what is read; `None` if the plan names it."""
 
+    @property
+    def is_in_time(self) -> bool:
+        """Whether files are read in the order of their times, so that an offset says up to which time everything is read."""
+
     def read_schema(self, schema: Any, notes: SchemaNotes, committed: int) -> ReadSchema:  # noqa: ANN401 - DDL, or a StructType
         """Return the schema as the user gave it, as it was noted, or as it is inferred. Raises `OptionError` and `SchemaChanged`."""
 
@@ -134,6 +138,11 @@ class FileInput:
         """None: the plan names what is read."""
         return None
 
+    @property
+    def is_in_time(self) -> bool:
+        """Whether files are read whole: the order of files that grow is not that of their times."""
+        return not parse(SOURCE, dict(self.options), what="source")["follow"]
+
     def read_schema(self, schema: Any, notes: SchemaNotes, committed: int) -> ReadSchema:  # noqa: ANN401 - DDL, or a StructType
         """Return the schema of the records."""
         return ReadSchema.of(schema, self.options, notes, committed)
@@ -179,6 +188,11 @@ class NamedInput(FileInput):
         """The columns with names, sizes and ranges."""
         return self.names.columns
 
+    @property
+    def is_in_time(self) -> bool:
+        """False: the order is that of the rows, and the times are those of the lists."""
+        return False
+
     def preview(self, stage: Stage, sink: Sink, checkpoint: Checkpoint, notes: list[str]) -> Preview:
         """Raise `OptionError`."""
         del stage, sink, checkpoint, notes
@@ -213,6 +227,7 @@ class TopicInput:
     place: None = None
     storage: None = None
     columns: None = None
+    is_in_time: bool = False
 
     @property
     def options(self) -> Mapping[str, str]:

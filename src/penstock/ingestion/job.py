@@ -25,6 +25,7 @@ from penstock.ingestion.stage import Stage
 from penstock.options import SINK, parse
 from penstock.processes import process
 from penstock.query import driver as drivers
+from penstock.query.batch import Batch
 from penstock.query.checkpoint import Checkpoint
 from penstock.session.connect import is_remote
 from penstock.session.sidebyside import side_by_side
@@ -93,6 +94,8 @@ class Job:
         stage = Stage.of(self._stage)
         sink = self.sink("check")
         sink.check(stage.schema)
+        if not self._input.is_in_time:
+            sink.layout.check_progress(Batch("", 0))
         if name := self._checkpoint.query_id():
             self._accounted = self.sink(name).ledger.head().account
 

@@ -118,9 +118,14 @@ def note_options(storage: Storage, directory: str, epoch: int, given: Mapping[st
             storage.delete(f"{directory}/{_name(older)}")
 
 
-def is_noted(storage: Storage, directory: str, epoch: int) -> bool:
-    """Tell whether the options of the driver of `epoch` are noted; a failed write leaves a claim without a note."""
-    return entry_at(storage, f"{directory}/{_name(epoch)}") is not None
+def is_noted(storage: Storage, directory: str, epoch: int, given: Mapping[str, str]) -> bool | None:
+    """Tell whether the driver of `epoch` noted these options; `None` if it noted none: a failed write leaves a claim without a note."""
+    try:
+        return bool(checked_at(storage, f"{directory}/{_name(epoch)}").get("options") == _open(given))
+    except NotThere:
+        return None
+    except DamagedState:  # the command that needs it reports it
+        return True
 
 
 def noted(storage: Storage, directory: str) -> Noted:

@@ -118,13 +118,7 @@ class Layout:
 
     def check(self, schema: pa.Schema) -> None:
         """Raise `UsageError` unless data of this schema can be written as the options say. Touches nothing."""
-        rolling = [name for name in _ROLLING if name in self.options.given]
-        if self.options["growing"] and rolling:
-            msg = f"growing=true never closes a file, and {rolling[0]} says when to close one; leave one of them out"
-            raise OptionError(msg)
-        if self.options["growing"] and not self.goes_on:
-            msg = f"growing=true appends to a file, and files in {self.root!r} can only be put whole; leave growing out"
-            raise OptionError(msg)
+        self._check_growing()
         self._check_encryption()
         data_schema, _ = self.data_schema(schema)
         self._check_colons()
@@ -140,6 +134,21 @@ class Layout:
             raise OptionError(msg)
         if isinstance(form, TableFormat):
             check_table(form, data_schema, fmt.compression)
+
+    def _check_growing(self) -> None:
+        """Raise `OptionError` if files cannot grow with these options, or on this storage."""
+        rolling = [name for name in _ROLLING if name in self.options.given]
+        if not self.options["growing"]:
+            return
+        if rolling:
+            msg = f"growing=true never closes a file, and {rolling[0]} says when to close one; leave one of them out"
+            raise OptionError(msg)
+        if self.options["onPublish"]:
+            msg = "growing=true never finishes a file, and onPublish is called with files that are finished; leave one of them out"
+            raise OptionError(msg)
+        if not self.goes_on:
+            msg = f"growing=true appends to a file, and files in {self.root!r} can only be put whole; leave growing out"
+            raise OptionError(msg)
 
     def _check_colons(self) -> None:
         """Raise `TemplateError` for file names that Spark cannot read, and for directories that HDFS refuses.

@@ -156,9 +156,10 @@ class Sink:
     def begin(self, owner: str, batch: Batch | None = None, may_claim: Callable[[State], None] | None = None) -> Begun:
         """Start a batch: publish what the last record still owes, claim the sink if another driver had it, return what tasks must know.
 
-        `owner` identifies the driver and its query; a second call by the same owner claims nothing. `batch` is `None` if it is
-        not known before the tasks run. `may_claim` is called with the record that a claim would follow, and may raise. Raises
-        `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and `OptionError` if files are to grow while parts are open.
+        `owner` identifies the driver and its query; a second call by the same owner, with the same options, claims nothing. `batch` is
+        `None` if it is not known before the tasks run. `may_claim` is called with the record that a claim would follow, and may raise.
+
+        Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and `OptionError` if files are to grow while parts are open.
         """
         look = self.ledger.look()
         head = self.ledger.head(look)
@@ -170,7 +171,7 @@ class Sink:
         if recipients:
             check_none_clear(head, self.root)
         self.committer.publish_owed(head, look)
-        if head.owner != owner:
+        if not _is_owned(self, head, owner):
             if may_claim is not None:
                 may_claim(head)
             try:
@@ -180,8 +181,6 @@ class Sink:
                 if now.n == head.n or now.owner != head.owner:
                     raise
                 return self.begin(owner, batch, may_claim)  # failure 9
-        elif not is_noted(self.storage, self.state, head.epoch):
-            note_options(self.storage, self.state, head.epoch, _notable(self))
         final = batch is not None and batch.final and not self.options["growing"]
         done = {query: number for query, (number, _) in head.batches.items()}
         known = head.ratio, done, head.open, final, recipients, head.taken_by
@@ -521,6 +520,19 @@ def _tell_unannounced(sink: Sink, head: State) -> None:
             "visible silently, beside its _SUCCESS if it has one; set it again, or remove these files"
         )
         _log.warning(message, sink.sink_id, sink.root)
+
+
+def _is_owned(sink: Sink, head: State, owner: str) -> bool:
+    """Tell whether the driver owns the sink with these options, and note them if its claim was not noted.
+
+    A query that is started again in the same process, with other options, claims the sink anew: each epoch has one note.
+    """
+    if head.owner != owner:
+        return False
+    noted_here = is_noted(sink.storage, sink.state, head.epoch, _notable(sink))
+    if noted_here is None:
+        note_options(sink.storage, sink.state, head.epoch, _notable(sink))
+    return noted_here is not False
 
 
 def _notable(sink: Sink) -> dict[str, str]:

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("penstock.source")
 _logged: set[str] = set()  # names without a column that were already logged
 _QUARANTINE = "quarantine"
+# Besides the options of formats, what says how contents are read.
+_OF_CONTENTS = ("badRecords", "badFiles", "changedFiles", "metadataColumn", "decryptionKey")
 BAD_TYPE = pa.struct([("path", pa.string()), ("offset", pa.int64()), ("record", pa.binary()), ("reason", pa.string())])
 SPLITS_SCHEMA = pa.schema([("splits", pa.string())])
 
@@ -369,9 +371,20 @@ def _check_format_options(options: Options) -> None:
     check_options(options, SOURCE, lambda form: form.read_options)
     format_named(options["format"]).prepare()
     _check_time_patterns(options)
-    if options["metadataColumn"] and options["emit"] == "files":
-        msg = "metadataColumn is for emit=records, found emit=files, whose rows are path, modification time and size anyway"
-        raise OptionError(msg)
+    if options["emit"] == "files":
+        _check_names_only(options)
+
+
+def _check_names_only(options: Options) -> None:
+    """Raise `OptionError` for an option that says how contents are read, where rows only name files."""
+    for option in SOURCE:
+        is_given = option.name in options.given and options[option.name] != option.default_value()
+        if is_given and (option.special or option.name in _OF_CONTENTS):
+            msg = (
+                f"{option.name} is about the contents of files, found emit=files, which reads none: its rows are path, modification time "
+                f"and size; leave {option.name} out, or set emit=records"
+            )
+            raise OptionError(msg)
 
 
 def _check_separator(options: Options) -> None:

@@ -88,13 +88,20 @@ def check_options(options: Options, fmt: ReadFormat, storage: Storage, root: str
         raise OptionError(msg)
     for name, values in _ALONE.items():
         if options[name] not in values:
-            msg = f"{name}={options[name]!r} does not go with follow=true, which reads all that files have and get; leave one of them out"
+            text = options.given[name]
+            msg = f"{name}={text!r} does not go with follow=true, which reads all that files have and get; leave one of them out"
             raise OptionError(msg)
+    if options["decryptionKey"]:
+        msg = "decryptionKey is for files that are encrypted, and so complete, and follow=true leaves such out; leave one of them out"
+        raise OptionError(msg)
     from penstock.formats import format_named
 
     form = format_named(fmt.name)
     if not isinstance(form, RecordFormat):
         msg = f"format={fmt.name} cannot be followed: a file of it is complete or none; expected text, json or csv"
+        raise OptionError(msg)
+    if fmt.multi_line and fmt.name == "json":
+        msg = "multiLine=true takes a file for one document, which is whole or none, and follow=true waits for more; leave one of them out"
         raise OptionError(msg)
     if not form.in_bytes(fmt):
         msg = (

@@ -95,6 +95,15 @@ class Notices:
                 _shown(outside),
             )
 
+        second = self._untold(scan.second)
+        if second:
+            self._log.warning(
+                "not read: symbolic links in %r to files in it, which cleanSource takes away once they are read by name (%d): %s",
+                self._root,
+                len(second),
+                _shown(second),
+            )
+
     def log_of_spark(self, scan: Scan) -> None:
         """Report that the input is an output of Spark's own file sink, in which not all files need to count."""
         if scan.has_name(_LOG) and self._untold({_LOG}):

@@ -24,6 +24,7 @@ What is remembered is only an optimisation: a new `Scan` finds the same files.
 A symbolic link that leads out of the source's directory is not followed, unless that is allowed: a user who may put files there may not
 be allowed to read all that the query's user can read. A link that stays inside is another name of its file; a directory is entered
 once, by its own name if that is read, so that a file keeps its path. This takes no further stat: a listing tells links from files.
+If files are cleaned after they were read, a file is read by its own name only: a link to it could lead nowhere when its turn comes.
 
 Never read: pipes, sockets, devices; names that begin with `.` or `_`, and names that writers give to unfinished files (`._COPYING_`,
 `.tmp`, `.inprogress` at their end). Directories with such names are not entered, except `_k=v` if directories are columns, as in Spark.
@@ -141,11 +142,12 @@ class Scan:
     The files that are read are those to which `rests` lead (see `source.where`). Below these, directories are entered with `recursive`,
     and directories with names `k=v` with `partitions`; `passed_over` has the others that the last `refresh` met. `changed` is when
     files must have been modified: after the first time and before the second. `follow` allows links that lead out of `root`; otherwise
-    `outside` has those that the scan met. `identity` is the identity of `root`. `selected` says which paths and times are read, if not
+    `outside` has those that the scan met. With `cleaned`, files are taken away once they are read, and links to those inside are left
+    out; `second` has these. `identity` is the identity of `root`. `selected` says which paths and times are read, if not
     all are. With `rising`, paths come in their order, if the storage has no directories.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what users may say of it
         self,
         storage: Storage,
         root: str,
@@ -157,6 +159,7 @@ class Scan:
         rests: tuple[Rest, ...] = ((),),
         changed: tuple[int, int] = ALWAYS,
         rising: bool = False,
+        cleaned: bool = False,
     ) -> None:
         self._storage = storage
         self._root = root
@@ -168,6 +171,7 @@ class Scan:
         paths = [] if rests == ((),) else sorted("/".join(name.text for name in rest) for rest in rests)
         self.selected = [*paths, *(() if changed == ALWAYS else changed)]
         self._follow = follow
+        self._cleaned = cleaned
         self._accept = accept
         self._rising = rising and storage.lists_in_order
         self._risen: str | None = (
@@ -186,6 +190,7 @@ class Scan:
         self._began_ns = 0
         self.identity = ""
         self.outside: set[str] = set()
+        self.second: set[str] = set()
         self.passed_over: set[str] = set()
 
     @staticmethod
@@ -201,6 +206,7 @@ class Scan:
             rests=where(options).rests,
             changed=changed_between(options),
             rising=options["namesRise"],
+            cleaned=options["cleanSource"] != "off",
         )
 
     def refresh(self, look_at: Iterable[str] = (), *, hints: bool = False) -> Changes:
@@ -213,7 +219,7 @@ class Scan:
         began = clock.monotonic()
         if began < self._again_at:
             return Changes()
-        self._changes, self.outside, self.passed_over = Changes(), set(), set()
+        self._changes, self.outside, self.second, self.passed_over = Changes(), set(), set(), set()
         listed_ns = self._storage.now_ns()
         self._began_ns, self._hints, self._hinted = listed_ns, hints, False
         everything = self._all_at is None or began >= self._all_at
@@ -337,9 +343,10 @@ class Scan:
         """Yield the path of everything that the last refresh has met and left out, and the reason, in a word.
 
         `hidden` by its name; `name`: refused by a filter, or by a glob in the path; `time`: modified outside of the times asked for;
-        `directory` that is not entered; `link` that leads out; `no file`.
+        `directory` that is not entered; `link` that leads out; `second`: a link to a file that is cleaned; `no file`.
         """
         yield from ((path, "link") for path in self.outside)
+        yield from ((path, "second") for path in self.second)
         for folder, known in self._directories.items():
             others = (name for name, entry in known.files.items() if not self._always and not self._is_of_time(entry))
             yield from ((_joined(folder, name), "time") for name in others)
@@ -576,12 +583,17 @@ class Scan:
 
     def _entry_of(self, folder: str, name: str, listed: Hashable, full: str) -> Entry | None:
         """Return the entry of a name that a listing has shown as `listed`; `None` if it is gone, or not to be read."""
-        followed = self._followed(folder, name) if isinstance(listed, Link) else full
+        is_link = isinstance(listed, Link)
+        followed = self._followed(folder, name) if is_link else full
         try:
-            return None if followed is None else self._storage.stat(followed)
+            entry = None if followed is None else self._storage.stat(followed)
         except NotThere:  # gone since it was listed; the next listing of its directory will show that
             self._check_reached(_joined(folder, name))
             return None
+        if is_link and self._cleaned and entry is not None and entry.is_file and self._is_inside(full):
+            self.second.add(_joined(folder, name))
+            return None
+        return entry
 
     def _check_reached(self, path: str) -> None:
         """Raise `StorageError` if a listing has shown a file that no call can reach, because its path is too long."""
@@ -601,13 +613,17 @@ class Scan:
         full = self._full(folder, name)
         if self._follow:
             return full
+        if self._is_inside(full):
+            return self._storage.resolve(full)
+        self.outside.add(_joined(folder, name))
+        return None
+
+    def _is_inside(self, full: str) -> bool:
+        """Tell whether a link leads to something inside of the source's directory."""
         if self._inside is None:
             self._inside = self._storage.resolve(self._root)
         target = self._storage.resolve(full)
-        if target == self._inside or target.startswith(f"{self._inside.rstrip('/')}/"):
-            return target
-        self.outside.add(_joined(folder, name))
-        return None
+        return target == self._inside or target.startswith(f"{self._inside.rstrip('/')}/")
 
 
 def _later(first_ns: int | None, second_ns: int | None) -> int | None:
