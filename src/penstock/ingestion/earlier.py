@@ -38,12 +38,9 @@ if TYPE_CHECKING:
     from penstock.source.where import Where
     from penstock.storage import Storage
 
-# The options that two ingests have in common if they read the same files.
+# The options, besides the paths, that two ingests have in common if they read the same files.
 _SELECTING = (
-    "path",
-    "paths",
     "files",
-    "basePath",
     "pathGlobFilter",
     "pattern",
     "startingFrom",
@@ -114,20 +111,31 @@ class Earlier:
 
     def _check_new(self, sink: Sink, source: Mapping[str, str], head: State) -> None:
         """Raise if a new checkpoint would read again what `sink` was given."""
-        path = self.source["path"]
-        if self._is_same(source) and self._were_read(sink, head.time_ns):
+        before = sink.options["checkpointLocation"]
+        if self._is_same(source, is_lost=before == self.checkpoint.location) and self._were_read(sink, head.time_ns):
             msg = (
-                f"DST={self.dst!r} has what was ingested from {path!r} under the checkpoint "
-                f"{sink.options['checkpointLocation']!r}, and {self.checkpoint.location!r} is a new one: records "
-                "would be there twice; go on with that checkpoint, restore it, or choose another DST"
+                f"DST={self.dst!r} has what was ingested from {source['path']!r} under the checkpoint {before!r}, and "
+                f"{self.checkpoint.location!r} is a new one: records would be there twice; go on with that checkpoint, restore it, "
+                "or choose another DST; an input that DST has nothing of needs a separate checkpoint"
             )
             raise CheckpointMismatch(msg)
 
-    def _is_same(self, source: Mapping[str, str]) -> bool:
-        """Tell whether an earlier ingest has read what this one would read; for topics, any common topic at any common broker."""
-        if self.input is not None or not is_topics(source["path"]):
-            return all(source.get(name) == self.source.get(name) for name in _SELECTING)
-        return _share_topics(source, self.source)
+    def _is_same(self, source: Mapping[str, str], *, is_lost: bool) -> bool:
+        """Tell whether an earlier ingest has read what this one would read.
+
+        For topics: any common topic at any common broker. For files: the same paths, whatever they are called. If the checkpoint of the
+        earlier ingest `is_lost`, this one would begin in its place: any paths of which it may have read files, also one that was renamed.
+        """
+        if is_topics(source["path"]) or self.input is None:
+            return is_topics(source["path"]) and self.input is None and _share_topics(source, self.source)
+        if any(source.get(name) != self.source.get(name) for name in _SELECTING):
+            return False
+        before, after = self._places(source)
+        roots = [f"{place.storage.resolve(place.root).rstrip('/')}/" for place in (before, after)]
+        if not is_lost:
+            return roots[0] == roots[1] and set(before.rests) == set(after.rests)
+        overlap = roots[0].startswith(roots[1]) or roots[1].startswith(roots[0])
+        return overlap or entry_at(before.storage, before.root) is None
 
     def _check_same(self, source: Mapping[str, str]) -> None:
         """Raise if the checkpoint belongs to another input."""
@@ -170,13 +178,18 @@ class Earlier:
 
     def _is_other(self, storage: Storage, source: Mapping[str, str]) -> bool:
         """Tell whether the earlier input is still there, and is another one than the present input."""
-        before, after = (where(parse(SOURCE, options, what="source", noted=True)) for options in (source, self.source))
+        before, after = self._places(source)
         try:
             then, now = before.storage.stat(before.root), storage.stat(after.root)
         except StorageError:
             return False
         same = then.identity == now.identity if then.identity else before.root == after.root
         return not same
+
+    def _places(self, source: Mapping[str, str]) -> tuple[Where, Where]:
+        """Return where the earlier input is, and where the present one is."""
+        before, after = (where(parse(SOURCE, options, what="source", noted=True)) for options in (source, self.source))
+        return before, after
 
 
 def _ingests(output: Storage, dst: str) -> Iterator[tuple[Sink, Mapping[str, str], State]]:
