@@ -58,7 +58,8 @@ def test_directories_that_nobody_meant_are_refused_at_the_start(wide: Output, te
 
 
 @pytest.mark.parametrize(
-    "template", ["all", "100%/x", "a=%2F/{country}", "a b={country}", "country/{country}", "{ts:%H h}", "xyyyyMM", "a-MM-dd"]
+    "template",
+    ["all", "100%/x", "a=%2F/{country}", "a b={country}", "country/{country}", "{ts:%H h}", "xyyyyMM", "a-MM-dd"],
 )
 def test_text_that_is_meant_stays_text(wide: Output, template: str) -> None:
     """One directory for all rows, escapes, and blanks within names stay as they are."""

@@ -50,5 +50,6 @@ def _check(called: dict[str, list[str]]) -> None:
     if sink == "penstock":
         template = "/".join(f"{column}={{{column}}}" for column in columns)
         instead = f"expected .option('bucketBy', '{template}').option('dropBucketColumns', 'true')"
-    msg = f"{method}({', '.join(map(repr, columns))}) has no effect on format {sink}, because Spark tells no Python sink of it; leave it out; {instead}"
+    call = f"{method}({', '.join(map(repr, columns))})"
+    msg = f"{call} has no effect on format {sink}, because Spark tells no Python sink of it; leave it out; {instead}"
     raise OptionError(msg)
