@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.cli.answer import Answer, console, counted
+from penstock.cli.answer import Answer, console
 from penstock.cli.process import importable_here
 from penstock.cli.verified import LastProof, leave
 from penstock.storage import locate
-from penstock.units import format_size
+from penstock.units import counted, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
