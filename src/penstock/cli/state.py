@@ -307,7 +307,11 @@ def _show_committed(sink: dict[str, Any], out: Console) -> None:
     finished = f"{counted(sink['files'], 'file')}, {format_size(sink['bytes'])}"
     out.print(f"  {counted(sink['rows'], 'row')} committed in all; finished: {finished}")
     record = f"record {sink['record']} of {sink['committed'] or 'no batch yet'}, epoch {sink['epoch']}, owner {sink['owner']}"
-    out.print(f"  {record}" if sink["record"] else "  no record yet: the first run ended, or has begun, before it decided anything")
+    out.print(
+        f"  {record}"
+        if sink["record"]
+        else "  no record yet: the first run ended, or has begun, before it decided anything"
+    )
 
 
 def beside(aside: dict[str, Any]) -> str:
