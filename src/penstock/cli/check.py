@@ -113,7 +113,7 @@ def _show_source(check: SourceCheck, out: Console) -> None:
 
 
 def _show_example(example: Example, out: Console) -> None:
-    count = f"{example.in_source} times in the source, {example.in_output} in the output"
+    count = f"{example.in_source} in the source, {example.in_output} in the output"
     out.print(f"  {example.kind} ({count}): {example.record}", style="red", soft_wrap=True)
     for file in (*example.source_files, *example.output_files):
         out.print(f"    in {file}", soft_wrap=True)

@@ -68,11 +68,8 @@ def verdict_facts(verdict: LastProof | None) -> dict[str, Any] | None:
 
 
 def _in_words(verdict: LastProof) -> str:
-    seen = (
-        "every file whole and once"
-        if verdict.ok
-        else f"not well, {counted(verdict.problems, 'problem')}: verify says which"
-    )
+    found = f", {counted(verdict.problems, 'problem')}" if verdict.problems else ""
+    seen = "every file whole and once" if verdict.ok else f"not well{found}: verify says why"
     return f"verified last at {moment(verdict.time_ns)}: {seen}"
 
 

@@ -263,8 +263,8 @@ class TableFormat(Format):
         """Yield the rows that begin in `span` of a file of `size` bytes, as exactly `fmt.schema`.
 
         Adjacent ranges yield each row once; if the file is not `divisible`, `span` is all of it. Columns that are not
-        in the schema are counted in `account`. Where rows begin is added to `begins`, the same however a file is cut. Raises `BadFile` for a damaged file, a column of another type, or a
-        value that does not fit.
+        in the schema are counted in `account`. Where rows begin is added to `begins`, the same however a file is cut.
+        Raises `BadFile` for a damaged file, a column of another type, or a value that does not fit.
         """
 
     def writer(self, file: WritableFile, fmt: WriteFormat, *, group_bytes: int, ratio: float) -> TableWriter:
