@@ -66,7 +66,7 @@ from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
 from penstock.sink.cipher import Cipher, check_none_clear
 from penstock.sink.committer import Committer
 from penstock.sink.decide import Rules, decide, due, groups, parts_named, successor
-from penstock.sink.existing import NOTHING_NOTED, STAGE, is_noted, namesakes, note_options, noted
+from penstock.sink.existing import NOTHING_NOTED, STAGE, are_noted, namesakes, note_options, noted
 from penstock.sink.layout import Layout
 from penstock.sink.ledger import STAGING, STATE_DIRECTORY, Destination, Kind, Ledger, aside_bucket
 from penstock.sink.lengths import LengthTables
@@ -156,9 +156,9 @@ class Sink:
     def begin(self, owner: str, batch: Batch | None = None) -> Begun:
         """Start a batch: publish what the last record still owes, claim the sink if another driver had it, return what tasks must know.
 
-        `owner` identifies the driver and its query; a second call by the same owner claims nothing. `batch` is `None` if it is
-        not known before the tasks run. Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and `OptionError` if files
-        are to grow while parts are open.
+        `owner` identifies the driver and its query; a second call by the same owner with the same options claims nothing. `batch`
+        is `None` if it is not known before the tasks run. Raises `CheckpointMismatch`, `DamagedState`, `PublishConflict`, and
+        `OptionError` if files are to grow while parts are open.
         """
         look = self.ledger.look()
         head = self.ledger.head(look)
@@ -170,7 +170,10 @@ class Sink:
         if recipients:
             check_none_clear(head, self.root)
         self.committer.publish_owed(head, look)
-        if head.owner != owner:
+        are_same = are_noted(self.storage, self.state, head.epoch, _notable(self)) if head.owner == owner else False
+        if are_same is None:
+            note_options(self.storage, self.state, head.epoch, _notable(self))
+        elif not are_same:
             try:
                 head = self._claim(head, owner)
             except Fenced:
@@ -178,8 +181,6 @@ class Sink:
                 if now.n == head.n or now.owner != head.owner:
                     raise
                 return self.begin(owner, batch)  # failure 9
-        elif not is_noted(self.storage, self.state, head.epoch):
-            note_options(self.storage, self.state, head.epoch, _notable(self))
         final = batch is not None and batch.final and not self.options["growing"]
         done = {query: number for query, (number, _) in head.batches.items()}
         return Begun(unique.token(), head.n, head.epoch, clock.now_ns(), head.ratio, done, head.open, final, recipients)
