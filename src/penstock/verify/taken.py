@@ -302,7 +302,7 @@ def _late(
     if answer.near is None:
         return set(), [_FORGOTTEN]
     gone = len(answer.away.keys() - archived)
-    notes = [f"{counted(gone, 'file')} not there any more, or changed since they were read"] if gone else []
+    notes = [f"{counted(gone, 'file')} read before, and not there any more or changed since"] if gone else []
     return {inside[key].path for key in answer.near}, notes
 
 
@@ -313,7 +313,7 @@ def _uncounted(splits: list[Split], cursor: Cursor) -> list[str]:
     if (files, size) == (cursor.files, cursor.bytes):
         return []
     note = (
-        f"the checkpoint has counted {cursor.files} files with {cursor.bytes} bytes as read, there are {files} with "
-        f"{size} bytes now: files were removed, changed, or came too late"
+        f"the checkpoint has counted {counted(cursor.files, 'file')} with {cursor.bytes} bytes as read, now it is "
+        f"{counted(files, 'file')} with {size} bytes: files were removed, changed, or came too late"
     )
     return [note]
