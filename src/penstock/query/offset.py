@@ -34,7 +34,7 @@ def check(form: object) -> None:
     """Raise `DamagedState` unless `form` is an offset of a version that this code reads, and unchanged since it was given to Spark."""
     if isinstance(form, dict) and form.keys() == _OF_SPARK:
         msg = (
-            "the offset in the checkpoint is one of Spark's own file source, and another source cannot go on from it; use that one, or a new "
+            "the offset in the checkpoint is one of Spark's own file source, which no other source can continue; use that one, or a new "
             "checkpoint with startingFrom=TIME or modifiedAfter=TIME, which leave out the files that were read"
         )
         raise DamagedState(msg)
