@@ -78,3 +78,16 @@ def test_input_that_is_another_one_is_taken(ingested: Lines) -> None:
     assert (status, "a separate checkpoint" in said) == (1, True), said
     assert penstock("ingest", others[1], ingested.dst, "--checkpoint", ingested.root / "checkpoint")[0] == 0
     assert ingested.lines() == Counter(["1", "2", "3", "4", "5"])
+
+
+def test_checkpoint_without_its_metadata_is_a_new_one(ingested: Lines) -> None:
+    """F8: only the file with the query's id is lost, so the query would begin anew: it is refused, and put back it goes on."""
+    metadata = ingested.dst / "_penstock/checkpoint/metadata"
+    kept = metadata.read_bytes()
+    metadata.unlink()
+    ingested.put("c.txt", "4")
+    status, said = penstock("ingest", ingested.src, ingested.dst, "--sink-option", "sinkId=s")
+    assert (status, "would be there twice" in said) == (1, True), said
+    metadata.write_bytes(kept)
+    assert penstock("ingest", ingested.src, ingested.dst, "--sink-option", "sinkId=s")[0] == 0
+    assert ingested.is_whole()
