@@ -11,6 +11,7 @@ from penstock.formats.codecs import COMPRESSED_NAMES
 from penstock.options import BATCH_SINK, DATABASE, FINISHED, LOG, SINK, SOURCE, parse
 from penstock.options.elsewhere import KNOWN_ELSEWHERE
 from penstock.options.kafka import KAFKA
+from penstock.options.models import MODELS
 
 
 def test_names_are_taken_in_any_case() -> None:
@@ -235,10 +236,14 @@ def test_an_option_of_another_connector_is_told_by_its_name(what: str) -> None:
         ("batch read", "mergeschema", "'mergeSchema' for the penstock batch read: schema=infer"),
         ("batch read", "lateness", "'lateness' for the penstock batch read: it is one of the source;"),
         ("topic source", "minoffsetspertrigger", "'minOffsetsPerTrigger' .* there is nothing to set"),
+        ("source", "initdelay", "'initDelay' for the penstock source: here it is initialDelay"),
+        ("sink", "tuplesPerFile", "rollRows closes a file at so many rows"),
+        ("sink", "sink.rolling-policy.file-size", "here it is rollSize"),
+        ("batch write", "maxLength", "here it is rollSize"),
     ],
 )
 def test_options_known_elsewhere_are_told_what_is_here(what: str, name: str, says: str) -> None:
-    """An option of Spark, Auto Loader or JDBC, or from another table, is refused with our equivalent, not with the nearest name."""
+    """An option of another system, or from another table, is refused with our equivalent, not with the nearest name."""
     with pytest.raises(OptionError, match=says) as caught:
         parse(TABLES[what], {name: "1"}, what=what)
     if "did you mean" not in says:
@@ -247,10 +252,10 @@ def test_options_known_elsewhere_are_told_what_is_here(what: str, name: str, say
 
 def test_options_known_elsewhere_are_none_here() -> None:
     """An option that now exists here needs no entry that says it does not."""
-    for what, answers in KNOWN_ELSEWHERE.items():
+    for what, answers in (each for known in (KNOWN_ELSEWHERE, *MODELS.values()) for each in known.items()):
         names = {name.lower() for option in TABLES[what] for name in (option.name, *option.aliases)}
         assert not [name for name in answers if name.lower() in names], (
-            f"options of the {what} now: take them out of elsewhere.py"
+            f"options of the {what} now: take them out of elsewhere.py and models.py"
         )
 
 

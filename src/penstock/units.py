@@ -25,6 +25,11 @@ _SIZE_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a count for people: `1 file`, `12,000 files`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def parse_size(text: str, *, name: str) -> int:
     """Return the bytes that `text` stands for; `name` is the option, for the message.
 

@@ -398,7 +398,7 @@ def test_values_that_do_not_fit_are_their_rows_failure(bad: Any) -> None:
     assert [row["out"] for row in found] == [0, 1, 2, None, 4, 5, 6, 7, 8, 9]
     assert found[3]["_error"]["kind"] == "result"
     assert "column 'out': expected bigint" in found[3]["_error"]["message"]
-    with pytest.raises(CallFailed, match="row 3 of partition 0 .call q-3, 1 attempts"):
+    with pytest.raises(CallFailed, match="row 3 of partition 0 .call q-3, 1 attempt,"):
         outputs(plan(one_bad))
 
 

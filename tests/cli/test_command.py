@@ -250,6 +250,7 @@ REFUSED = {
     "no schema": (["in", "out", "--format", "json"], "--schema is needed for format=json"),
     "no pair": (["in", "out", "--sink-option", "rollSize"], "expected NAME=VALUE"),
     "twice": (["in", "out", "--roll-size", "1m", "--sink-option", "ROLLSIZE=2m"], "rollSize is given twice"),
+    "flag twice": (["in", "out", "--to", "json", "--to", "csv"], "--to is given twice"),
     "path": (["in", "out", "--source-option", "path=x"], "path is given by SRC and DST"),
     "checkpoint": (["in", "out", "--sink-option", "checkpointLocation=x"], "is given by --checkpoint"),
     "format option": (["in", "out", "--source-option", "header=true"], "header is for format=csv"),

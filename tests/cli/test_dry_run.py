@@ -198,7 +198,7 @@ def test_ingest_that_goes_on(dry: Callable[..., Said], pipeline: Callable[..., P
     assert facts["left_out"]["late"] == {"files": 1, "bytes": 5, "examples": ["old"]}
     facts = dry(*flags, "--source-option", "tooLate=fail").facts
     assert (facts["ok"], [b["first"] for b in facts["batches"]]) == (False, ["b"])
-    assert "[PST-204] 1 files are late" in facts["problem"]
+    assert "[PST-204] 1 file too late" in facts["problem"]
     query.run()
     assert dry(*flags, "--source-option", "tooLate=fail").facts["ok"]
     (query.checkpoint / "commits/1").unlink()

@@ -372,8 +372,7 @@ def test_a_record_that_is_wrong(penstock: Callable[..., Said], pipeline: Callabl
         assert len(example["output_files"]) == bool(example["in_output"])
     human = penstock("verify", line.dst, "--source", line.src).out
     assert (
-        f"{expected[0][0]} ({expected[0][2]} times in the source, {expected[0][3]} in the output): {expected[0][1]}"
-        in human
+        f"{expected[0][0]} ({expected[0][2]} in the source, {expected[0][3]} in the output): {expected[0][1]}" in human
     )
 
 

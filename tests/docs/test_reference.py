@@ -20,6 +20,7 @@ from penstock.options.elsewhere import KNOWN_ELSEWHERE
 from penstock.options.formats import READ, WRITTEN
 from penstock.options.internal import LIVE_SOURCE
 from penstock.options.kafka import KAFKA
+from penstock.options.models import MODELS
 from penstock.sink.buckets import BucketTemplate
 from penstock.sink.names import FIELDS, NameTemplate
 from penstock.sink.places import FileColumns
@@ -158,6 +159,16 @@ def test_options_known_elsewhere_are_those_of_the_code() -> None:
     shown = {(what, name): said for what, names, said in rows for name in re.findall(r"`([^`]+)`", names)}
     ours = KNOWN_ELSEWHERE.items()
     assert shown == {(what, name): said for what, answers in ours for name, said in answers.items()}
+
+
+def test_options_of_other_systems_are_those_of_the_code() -> None:
+    """The page has every option of IBM Streams, Flink and Apex that we answer, with the words of the answer, and no other option."""
+    rows = table(DOCS / "from-others.md", "System", "Of the", "Option", "Here")
+    shown = {
+        (system, what, name): said for system, what, names, said in rows for name in re.findall(r"`([^`]+)`", names)
+    }
+    ours = ((system, what, answers) for system, sides in MODELS.items() for what, answers in sides.items())
+    assert shown == {(system, what, name): said for system, what, answers in ours for name, said in answers.items()}
 
 
 def test_failpoints_are_those_of_the_code() -> None:

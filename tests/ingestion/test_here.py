@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
     from penstock.ingestion.ingested import Ingested
     from penstock.ingestion.jobhere import JobHere
+    from tests.cli.conftest import Said
     from tests.support.forked import Commands
     from tests.support.interpreter import Interpreter
 
@@ -709,3 +710,16 @@ def test_processors_within_a_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     for text, expected in (("150000 100000\n", 2), ("max 100000\n", 8), ("50000 100000\n", 1)):
         monkeypatch.setattr(LocalStorage, "read", lambda *_, text=text: text.encode())
         assert processors.cores() == expected
+
+
+def test_one_of_several_paths_stands_for_all_of_them(tmp_path: Path, penstock: Callable[..., Said]) -> None:
+    """`verify --source` compares all paths of an ingest, whichever of them it is given; two of them are a usage error."""
+    places = [tmp_path / name for name in ("a", "b", "c")]
+    for place in places:
+        texts(place, 1, rows=3)
+    assert penstock("ingest", *places, tmp_path / "out").status == 0
+    for place in places:
+        said = penstock("verify", tmp_path / "out", "--source", place, "--json")
+        assert (said.status, said.facts["source"]["source_records"]) == (0, 9), place
+    twice = penstock("verify", tmp_path / "out", "--source", places[0], "--source", places[1])
+    assert (twice.status, "--source is given twice" in twice.err) == (2, True)

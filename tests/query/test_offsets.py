@@ -38,3 +38,9 @@ def test_what_is_no_offset_is_damage(source: str) -> None:
     for form in NONE_OF_THEM:
         with pytest.raises(DamagedState, match="the offset .*(restore it|restore the checkpoint|new checkpoint)"):
             SOURCES[source](form)
+
+
+def test_an_offset_of_sparks_own_file_source_is_named() -> None:
+    """Whoever changes `readStream.json` to our source and keeps the checkpoint is told what it is, and where to begin instead."""
+    with pytest.raises(DamagedState, match="Spark's own file source.*a new checkpoint.*startingFrom"):
+        offset.check({"logOffset": 3})

@@ -28,13 +28,16 @@ def wide(output: Output) -> Output:
 @pytest.mark.parametrize(
     ("template", "says"),
     [
-        ("country", "one directory for all rows, with the name of the column 'country' is.*bucketBy=country={country}"),
-        ("raw/COUNTRY", "with the name of the column 'country'"),
-        ("$country", "with the name of the column 'country'"),
-        ("`country`", "with the name of the column 'country'"),
-        ("country={{country}}", "with the name of the column 'country'"),
+        ("country", "one directory for all rows, though it names the column 'country'.*bucketBy=country={country}"),
+        ("raw/COUNTRY", "names the column 'country'"),
+        ("$country", "names the column 'country'"),
+        ("`country`", "names the column 'country'"),
+        ("country={{country}}", "names the column 'country'"),
         ("dt=%Y-%m-%d", "%Y is not in braces.*{time:%Y-%m-%d}"),
         ("{country}/%H", "%H is not in braces"),
+        ("yyyy-MM-dd--HH", "yyyy-MM-dd--HH is not in braces.* such as {time:%Y-%m-%d--%H}"),
+        ("dt=YYYYMMdd/{country}", "YYYYMMdd is not in braces.* such as {time:%Y%m%d}"),
+        ("year=yyyy/month=MM", "yyyy is not in braces.* such as {time:%Y}"),
         ("dt={ts:yyyy-MM-dd}", "'yyyy-MM-dd' is the same text for every time; expected %Y-%m-%d"),
         ("dt={ts:YYYY}", "expected directives, such as"),
         ("dt={time:day}", "the same text for every time"),
@@ -55,7 +58,8 @@ def test_directories_that_nobody_meant_are_refused_at_the_start(wide: Output, te
 
 
 @pytest.mark.parametrize(
-    "template", ["all", "100%/x", "a=%2F/{country}", "a b={country}", "country/{country}", "{ts:%H h}"]
+    "template",
+    ["all", "100%/x", "a=%2F/{country}", "a b={country}", "country/{country}", "{ts:%H h}", "xyyyyMM", "a-MM-dd"],
 )
 def test_text_that_is_meant_stays_text(wide: Output, template: str) -> None:
     """One directory for all rows, escapes, and blanks within names stay as they are."""
@@ -66,6 +70,7 @@ def test_text_that_is_meant_stays_text(wide: Output, template: str) -> None:
     ("options", "says"),
     [
         ({"fileName": "e-%Y%m%d-{seq}"}, "%Y is not in braces"),
+        ({"fileName": "e-yyyyMMdd_HHmm-{seq}"}, "yyyyMMdd_HHmm is not in braces.* such as {time:%Y%m%d_%H%M}"),
         ({"fileName": "{time:yyyyMMdd}-{seq}"}, "expected %Y%m%d"),
         ({"fileName": "{ts:HH}-{seq}"}, "expected %H"),
         ({"fileName": "{seq}\n"}, "a control character"),

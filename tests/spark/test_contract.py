@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from penstock.errors import OptionError
 from penstock.query.checkpoint import Checkpoint
 from penstock.session.sidebyside import ADDED, side_by_side, variables_of
 from penstock.session.task import task_batch
@@ -19,6 +20,7 @@ pytest.importorskip("pyspark")
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.spark.datasource import PenstockDataSource
 
@@ -140,7 +142,26 @@ def test_a_python_sink_is_not_told_of_directories(spark: SparkSession, stage: St
     stage.put("a", "1")
     options = {"path": str(stage.dst), "sinkId": "s", "checkpointLocation": str(stage.checkpoint)}
     writer = spark.readStream.format("penstock").load(str(stage.src)).writeStream.format("penstock").options(**options)
-    query = getattr(writer, named)("value").trigger(availableNow=True).start()
+    spark_own = getattr(DataStreamWriter, named).__wrapped__  # `register` has it refused
+    query = spark_own(writer, "value").trigger(availableNow=True).start()
     query.awaitTermination()
     assert dict(noted(LocalStorage(), f"{stage.dst}/_penstock/s").options) == options
     assert [path.parent for path in stage.files()] == [stage.dst]
+
+
+@pytest.mark.parametrize("named", ["partitionBy", "clusterBy"])
+def test_directories_of_a_stream_are_refused_in_any_order(spark: SparkSession, stage: Stage, named: str) -> None:
+    """A registered session refuses `partitionBy` of our sinks before anything starts, with the option to write; other sinks have it."""
+    rows = spark.readStream.format("penstock").load(str(stage.src))
+    expected = f"{named}\\('value', 'b'\\) has no effect on format penstock, .*bucketBy', 'value={{value}}/b={{b}}'\\).*dropBucketColumns"
+    with pytest.raises(OptionError, match=expected):
+        getattr(rows.writeStream.format("penstock"), named)("value", "b")
+    with pytest.raises(OptionError, match=expected):
+        getattr(rows.writeStream, named)(["value", "b"]).format("Penstock")
+    with pytest.raises(OptionError, match="format penstock-db.* a table has no directories"):
+        getattr(rows.writeStream, named)("value").start(format="penstock-db")
+    if named == "partitionBy":
+        with pytest.raises(OptionError, match="has no effect"):
+            rows.writeStream.start(str(stage.dst), format="penstock", partitionBy="value")
+    getattr(rows.writeStream.format("penstock"), named)()
+    getattr(rows.writeStream.format("parquet"), named)("value")

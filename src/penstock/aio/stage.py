@@ -284,7 +284,8 @@ class _Task:
         where = f"partition {self._place.partition}"
         if outcome.index >= 0:
             call = self._carrying.identify(outcome.row) if self._carrying else f"{self._place.prefix}{outcome.index}"
-            attempts = f"(call {call}, {failure.attempts} attempts, {failure.elapsed_ms} ms)"
+            noun = "attempt" if failure.attempts == 1 else "attempts"
+            attempts = f"(call {call}, {failure.attempts} {noun}, {failure.elapsed_ms} ms)"
             where = f"row {outcome.index} of {where} {attempts}"
         message = " ".join(failure.message.split())
         error = CallFailed(f"{where}: {message}; on_error='column' reports such rows instead of failing")

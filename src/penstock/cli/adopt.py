@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.answer import Answer, counted
+from penstock.cli.answer import Answer
 from penstock.sink import adopt as adopting
-from penstock.units import format_size
+from penstock.units import counted, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console

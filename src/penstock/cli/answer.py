@@ -116,11 +116,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a count for people: `1 file`, `12,000 files`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 def moment(time_ns: int) -> str:
     """Return a time for people and for JSON: ISO 8601 in UTC, to the millisecond."""
     when = datetime.fromtimestamp(time_ns / SECOND_NS, timezone.utc)

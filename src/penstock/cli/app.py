@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Annotated, Any
 
 import typer
@@ -47,12 +47,33 @@ class _Commands(TyperGroup):
             print_misuse(error, as_json=self._as_json)
             raise
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's own types are private
+        name, found, rest = super().resolve_command(ctx, args)
+        _check_once(ctx, found, rest)
+        return name, found, rest
+
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's own type is private
         try:
             return super().invoke(ctx)
         except _MISUSE as error:
             print_misuse(error, as_json=self._as_json)
             raise
+
+
+def _check_once(ctx: Any, found: Any, args: list[str]) -> None:  # noqa: ANN401 - typer's own types are private
+    """Raise a usage error for a flag with one value that is given twice: the parser would take the last one without a word."""
+    flags = {name: each for each in found.params if each.param_type_name == "option" for name in each.opts}
+    words, before = iter(takewhile(lambda word: word != "--", args)), set[str]()
+    for word in words:
+        name, has_value, _ = word.partition("=")
+        if name not in flags or flags[name].is_flag:
+            continue
+        if name in before and not flags[name].multiple:
+            msg = f"{name} is given twice; leave one of them out."
+            raise _MISUSE(msg, ctx)
+        before.add(name)
+        if not has_value:
+            next(words, None)
 
 
 app = typer.Typer(

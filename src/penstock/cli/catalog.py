@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import clock
 from penstock.catalogs.follower import Catalogued, follower
-from penstock.cli.answer import Answer, counted
+from penstock.cli.answer import Answer
 from penstock.cli.process import stop_signals
 from penstock.cli.published import warn_of_absent
 from penstock.errors import OptionError
-from penstock.units import parse_duration
+from penstock.units import counted, parse_duration
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from penstock.cli.answer import Answer, console, counted
+from penstock.cli.answer import Answer, console
 from penstock.cli.process import importable_here
 from penstock.cli.verified import LastProof, leave
 from penstock.storage import locate
-from penstock.units import format_size
+from penstock.units import counted, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,7 +113,7 @@ def _show_source(check: SourceCheck, out: Console) -> None:
 
 
 def _show_example(example: Example, out: Console) -> None:
-    count = f"{example.in_source} times in the source, {example.in_output} in the output"
+    count = f"{example.in_source} in the source, {example.in_output} in the output"
     out.print(f"  {example.kind} ({count}): {example.record}", style="red", soft_wrap=True)
     for file in (*example.source_files, *example.output_files):
         out.print(f"    in {file}", soft_wrap=True)

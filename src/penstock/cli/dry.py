@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.answer import Answer, counted
+from penstock.cli.answer import Answer
 from penstock.errors import OptionError
 from penstock.ingestion.ingest import dry_run
-from penstock.units import format_size
+from penstock.units import counted, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,7 +14,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock import clock
-from penstock.cli.answer import Answer, counted
+from penstock.cli.answer import Answer
 from penstock.cli.process import load_told, load_transform, session, status_of, stop_signals, warnings_told
 from penstock.cli.progress import Course, not_read, reporter, starting
 from penstock.cli.state import beside
@@ -23,7 +23,7 @@ from penstock.ingestion.call import IngestCall
 from penstock.options.formats import COLUMNS, DEFAULT, READ, WRITTEN
 from penstock.options.topics import is_topics
 from penstock.storage import locate
-from penstock.units import format_duration, format_size, parse_duration
+from penstock.units import counted, format_duration, format_size, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.answer import Answer, counted, moment
+from penstock.cli.answer import Answer, moment
 from penstock.cli.ingest import merged
 from penstock.ingestion.late import late as not_read
-from penstock.units import format_size
+from penstock.units import counted, format_size
 
 if TYPE_CHECKING:
     from rich.console import Console

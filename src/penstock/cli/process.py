@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OURS = re.compile(  # how our own warnings begin; some begin with a path
-    r"not read: |\d+ files (lie in the future|are older than the cursor) |\d+ files of .+ that were read stay, "
+    r"not read: |\d+ files are older than the cursor |\d+ files of .+ that were read stay, "
     r"|Spark's start: |transaction open: |failOnDataLoss=false: |partition \S+ is new here: |onPublish=\S+ has not returned "
     r"|partitionReady was set "
     r"|sink '.+' of .+ names its files as sink "

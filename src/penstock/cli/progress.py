@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from penstock import clock
-from penstock.cli.answer import console, counted, moment
-from penstock.units import format_duration, format_size
+from penstock.cli.answer import console, moment
+from penstock.units import counted, format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock import clock
-from penstock.cli.answer import Answer, counted, moment, printable
+from penstock.cli.answer import Answer, moment, printable
 from penstock.cli.process import Stop, check_read, stop_signals
 from penstock.errors import OptionError
 from penstock.options.parsers import event_starting, identifier
 from penstock.sink import eventrows
 from penstock.sink.published import Published
 from penstock.storage import locate
-from penstock.units import format_size
+from penstock.units import counted, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.cli.answer import Answer, counted
+from penstock.cli.answer import Answer
 from penstock.ingestion.replan import replan as plan_anew
 from penstock.query.checkpoint import Checkpoint
 from penstock.sink.sink import STATE_DIRECTORY
 from penstock.storage import locate
+from penstock.units import counted
 from penstock.verify.files import existing_sinks
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.answer import Answer, counted
+from penstock.cli.answer import Answer
 from penstock.cli.ingest import merged
 from penstock.ingestion.reset import reset as set_back
-from penstock.units import format_size
+from penstock.units import counted, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

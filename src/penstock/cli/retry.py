@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from penstock.cli.answer import Answer, counted
+from penstock.cli.answer import Answer
 from penstock.cli.process import importable_here
+from penstock.units import counted
 from penstock.verify.retry import retry as take_in
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.answer import Answer, console, counted
+from penstock.cli.answer import Answer, console
 from penstock.cli.ingest import merged, several
 from penstock.errors import OptionError
 from penstock.options import SOURCE, parse
 from penstock.options.topics import is_topics
-from penstock.units import format_size, parse_size
+from penstock.units import counted, format_size, parse_size
 
 if TYPE_CHECKING:
     from rich.console import Console

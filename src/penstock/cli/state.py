@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock import clock
-from penstock.cli.answer import Answer, counted, moment, printable
+from penstock.cli.answer import Answer, moment, printable
 from penstock.cli.progress import not_read
 from penstock.cli.verified import last
 from penstock.clock import SECOND_NS
@@ -22,7 +22,7 @@ from penstock.sink.decide import names_now, parts_named
 from penstock.sink.keyed import ONCE
 from penstock.sink.keys import KeyTables
 from penstock.storage import TEMPORARY, locate
-from penstock.units import format_duration, format_size
+from penstock.units import counted, format_duration, format_size
 from penstock.verify.files import SinkView, existing_sinks, size_if_there
 
 if TYPE_CHECKING:
@@ -68,11 +68,8 @@ def verdict_facts(verdict: LastProof | None) -> dict[str, Any] | None:
 
 
 def _in_words(verdict: LastProof) -> str:
-    seen = (
-        "every file whole and once"
-        if verdict.ok
-        else f"not well, {counted(verdict.problems, 'problem')}: verify says which"
-    )
+    found = f", {counted(verdict.problems, 'problem')}" if verdict.problems else ""
+    seen = "every file whole and once" if verdict.ok else f"not well{found}: verify says why"
     return f"verified last at {moment(verdict.time_ns)}: {seen}"
 
 
@@ -306,8 +303,12 @@ def _show_committed(sink: dict[str, Any], out: Console) -> None:
         out.print(f"  query {query}: batch {batch} is committed")
     finished = f"{counted(sink['files'], 'file')}, {format_size(sink['bytes'])}"
     out.print(f"  {counted(sink['rows'], 'row')} committed in all; finished: {finished}")
-    record = f"record {sink['record']} of {sink['committed'] or 'no batch yet'}"
-    out.print(f"  {record}, epoch {sink['epoch']}, owner {sink['owner']}")
+    record = f"record {sink['record']} of {sink['committed'] or 'no batch yet'}, epoch {sink['epoch']}, owner {sink['owner']}"
+    out.print(
+        f"  {record}"
+        if sink["record"]
+        else "  no record yet: the first run ended, or has begun, before it decided anything"
+    )
 
 
 def beside(aside: dict[str, Any]) -> str:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, cast
 import typer
 
 from penstock import clock
-from penstock.cli.answer import Answer, counted, printable
+from penstock.cli.answer import Answer, printable
 from penstock.cli.process import Stop, stop_signals
 from penstock.errors import PenstockError, UsageError
 from penstock.storage import locate
-from penstock.units import format_size
+from penstock.units import counted, format_size
 from penstock.wal import RECORD_BYTES_MAX, Log, Position, Reader, Writer
 from penstock.wal.segment import check_directory
 

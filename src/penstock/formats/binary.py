@@ -15,18 +15,27 @@ from penstock.units import format_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from penstock.formats.begins import Begins
+
 VALUE_BYTES_MAX = (1 << 31) - 1
 """The most that one Arrow binary value, and a Java array, can hold."""
 _BATCH_BYTES = 8 << 20
 
 
 def binary_batches(
-    read: Callable[[int, int], bytes], size: int, start: int, end: int, block_size: int | None, schema: pa.Schema
+    read: Callable[[int, int], bytes],
+    size: int,
+    start: int,
+    end: int,
+    block_size: int | None,
+    schema: pa.Schema,
+    begins: Begins | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the values that begin in [start, end) of a file of `size` bytes, as the one binary column of `schema`.
 
     Values are blocks of `block_size` bytes from the start of the file, the last one shorter; with None the whole file
-    is one value, which begins at 0. An empty file has no values. Batches hold about 8 MiB, or one value.
+    is one value, which begins at 0. An empty file has no values. Batches hold about 8 MiB, or one value. `begins` gets where each
+    value begins.
 
     Raises `OptionError` for another schema, `BadFile` for a value that Arrow cannot hold, `FileChanged` for a shorter
     file.
@@ -41,6 +50,9 @@ def binary_batches(
     step = max(_BATCH_BYTES // whole, 1) * whole
     for begin in range(at, stop, step):
         data = b"".join(reads(read, begin, min(begin + step, stop), step))
+        if begins is not None:
+            for place in range(begin, begin + len(data), whole):
+                begins.add(place, 1)
         yield pa.RecordBatch.from_arrays([_cut(data, whole)], schema=schema)
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from penstock.formats.account import Account
+    from penstock.formats.begins import Begins
     from penstock.formats.charsets import Charset
     from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
     from penstock.formats.seen import Room, Seen
@@ -251,13 +252,19 @@ class TableFormat(Format):
 
     @abstractmethod
     def rows(
-        self, fmt: ReadFormat, file: ReadableFile, size: int, span: tuple[int, int], account: Account | None = None
+        self,
+        fmt: ReadFormat,
+        file: ReadableFile,
+        size: int,
+        span: tuple[int, int],
+        account: Account | None = None,
+        begins: Begins | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows that begin in `span` of a file of `size` bytes, as exactly `fmt.schema`.
 
         Adjacent ranges yield each row once; if the file is not `divisible`, `span` is all of it. Columns that are not
-        in the schema are counted in `account`. Raises `BadFile` for a damaged file, a column of another type, or a
-        value that does not fit.
+        in the schema are counted in `account`. Where rows begin is added to `begins`, the same however a file is cut.
+        Raises `BadFile` for a damaged file, a column of another type, or a value that does not fit.
         """
 
     def writer(self, file: WritableFile, fmt: WriteFormat, *, group_bytes: int, ratio: float) -> TableWriter:

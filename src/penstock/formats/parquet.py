@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from penstock.formats.account import Account
+    from penstock.formats.begins import Begins
     from penstock.formats.families import WritableFile
     from penstock.formats.format import WriteFormat
 
@@ -97,10 +98,11 @@ def parquet_batches(
     schema: pa.Schema,
     batch_rows: int = 65536,
     account: Account | None = None,
+    begins: Begins | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the row groups that begin in [start, end), in order, as exactly `schema`.
 
-    Columns of the file that are not in `schema` are counted in the account.
+    Columns of the file that are not in `schema` are counted in the account. `begins` gets where the row groups begin.
 
     Columns are found by name, exactly or else ignoring case, as Spark does; a missing column is null. Numbers may be
     narrower in the file, times may have another unit, and a time without zone is UTC. Bytes may stand for text, and
@@ -115,7 +117,10 @@ def parquet_batches(
     calendar = Calendar.of_spark(opened.metadata.metadata)
     for index, begin in enumerate(_begins(opened.metadata, file.seek(0, SEEK_END))):
         if start <= begin < end:
-            columns.count_others(stored, names, opened.metadata.row_group(index).num_rows, account)
+            count = opened.metadata.row_group(index).num_rows
+            columns.count_others(stored, names, count, account)
+            if begins is not None:
+                begins.add(begin, count)
             for rows in _group(opened, index, names, batch_rows):
                 batch = columns.in_file(rows)
                 yield columns.conformed(calendar.corrected(batch), schema, names)

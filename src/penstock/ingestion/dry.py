@@ -24,6 +24,7 @@ from penstock.source.late import ACCEPTED, UNSURE, LateFiles
 from penstock.source.plan import Planner
 from penstock.source.sides import SideRecords
 from penstock.storage import locate
+from penstock.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -198,7 +199,7 @@ class Preview:
         new = [entry.file.path for entry in standing.late if entry.file not in known]
         if new and self.source.get("tooLate", "").lower() == "fail":
             shown = ", ".join(map(repr, new[:3]))
-            msg = f"{len(new)} files are late, and tooLate=fail: {shown}; accept them: penstock late SRC DST --accept"
+            msg = f"{counted(len(new), 'file')} too late, and tooLate=fail: {shown}; accept them: penstock late SRC DST --accept"
             self.problem = FileTooLate(msg)
 
     def _beside(self, items: Any) -> list[Any]:  # noqa: ANN401 - a list, or the reference to one

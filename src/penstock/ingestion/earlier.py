@@ -47,12 +47,9 @@ if TYPE_CHECKING:
     from penstock.source.where import Where
     from penstock.storage import Storage
 
-# The options that two ingests have in common if they read the same files.
+# The options, besides the paths, that two ingests have in common if they read the same files.
 _SELECTING = (
-    "path",
-    "paths",
     "files",
-    "basePath",
     "pathGlobFilter",
     "pattern",
     "startingFrom",
@@ -96,7 +93,7 @@ class Earlier:
         for source in own:
             self._check_same(source)
         for sink, source, head in ingests if not own else ():
-            if self.is_same(source):
+            if self.is_same(sink, source):
                 self.check_unread(sink, head)
 
     def _check_order(self) -> None:
@@ -126,23 +123,36 @@ class Earlier:
     def check_unread(self, sink: Sink, head: State) -> None:
         """Raise `CheckpointMismatch` if this ingest, which has committed nothing, would read again what `sink` was given; see `is_same`."""
         if head.total_rows and self._were_read(sink, head.time_ns):
+            source = sink.note.stage.source if sink.note.stage is not None else self.source
             msg = (
-                f"DST={self.dst!r} has what was ingested from {self.source['path']!r} under the checkpoint "
-                f"{sink.options['checkpointLocation']!r}, and {self.checkpoint.location!r} has nothing there: records "
-                "would be there twice; go on with that checkpoint, restore it, or choose another DST"
+                f"DST={self.dst!r} has what was ingested from {source['path']!r} under the checkpoint "
+                f"{sink.options['checkpointLocation']!r}, and {self.checkpoint.location!r} has nothing there: records would be there "
+                "twice; go on with that checkpoint, restore it, or choose another DST; an input that DST has nothing of needs a "
+                "separate checkpoint"
             )
             raise CheckpointMismatch(msg)
 
-    def is_same(self, source: Mapping[str, str]) -> bool:
-        """Tell whether another ingest reads what this one would read; for topics, any common topic at any common broker.
+    def is_same(self, sink: Sink, source: Mapping[str, str]) -> bool:
+        """Tell whether the ingest with this sink and source reads what this one would read.
 
-        False for two that read files of a DataFrame: nobody can tell whether it is the same one.
+        For topics: any common topic at any common broker. For files: the same paths, whatever they are called; False where nobody can
+        tell, because both read files of a DataFrame, or the earlier input cannot be asked for. If the earlier ingest had the same
+        place for its checkpoint, that one was lost, and this one would begin in its place: then any paths of which it may have read
+        files, also one that was renamed.
         """
-        if self.source.get("files") == ROWS:
+        if is_topics(source["path"]) or self.input is None:
+            return is_topics(source["path"]) and self.input is None and _share_topics(source, self.source)
+        if self.source.get("files") == ROWS or any(source.get(name) != self.source.get(name) for name in _SELECTING):
             return False
-        if self.input is not None or not is_topics(source["path"]):
-            return all(source.get(name) == self.source.get(name) for name in _SELECTING)
-        return _share_topics(source, self.source)
+        try:
+            before, after = self._places(source)
+            roots = [f"{place.storage.resolve(place.root).rstrip('/')}/" for place in (before, after)]
+            if sink.options["checkpointLocation"] != self.checkpoint.location:
+                return roots[0] == roots[1] and set(before.rests) == set(after.rests)
+            overlap = roots[0].startswith(roots[1]) or roots[1].startswith(roots[0])
+            return overlap or entry_at(before.storage, before.root) is None
+        except PenstockError:
+            return source["path"] == self.source["path"]
 
     def _check_same(self, source: Mapping[str, str]) -> None:
         """Raise if the checkpoint belongs to another input."""
@@ -185,13 +195,18 @@ class Earlier:
 
     def _is_other(self, storage: Storage, source: Mapping[str, str]) -> bool:
         """Tell whether the earlier input is still there, and is another one than the present input."""
-        before, after = (where(parse(SOURCE, options, what="source", noted=True)) for options in (source, self.source))
+        before, after = self._places(source)
         try:
             then, now = before.storage.stat(before.root), storage.stat(after.root)
         except StorageError:
             return False
         same = then.identity == now.identity if then.identity else before.root == after.root
         return not same
+
+    def _places(self, source: Mapping[str, str]) -> tuple[Where, Where]:
+        """Return where the earlier input is, and where the present one is."""
+        before, after = (where(parse(SOURCE, options, what="source", noted=True)) for options in (source, self.source))
+        return before, after
 
 
 def ingests_of(output: Storage, dst: str) -> Iterator[tuple[Sink, Mapping[str, str], State]]:

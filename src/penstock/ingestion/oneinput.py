@@ -94,7 +94,7 @@ class OneInput:
         if self.query in begun.done and not begun.taken_by:
             return begun
         for other, source, _ in ingests_of(self.sink.storage, self.sink.root):
-            if other.sink_id != self.sink.sink_id and self.earlier.is_same(source):
+            if other.sink_id != self.sink.sink_id and self.earlier.is_same(other, source):
                 self._take_over(other, was_taken=self.query in begun.done)
         head = self.sink.ledger.head()
         self.sink.committer.check(head, Claim(epoch=begun.epoch))
@@ -108,7 +108,7 @@ class OneInput:
         if self.query in head.batches or not head.total_rows:
             return
         before = Sink.existing(self.sink.storage, self.sink.root, self.sink.sink_id)
-        if before.note.stage is not None and self.earlier.is_same(before.note.stage.source):
+        if before.note.stage is not None and self.earlier.is_same(before, before.note.stage.source):
             self.earlier.check_unread(before, head)
 
     def _take_over(self, other: Sink, *, was_taken: bool) -> None:

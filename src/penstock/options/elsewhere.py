@@ -1,4 +1,4 @@
-"""What replaces options that users know from elsewhere: Spark's file source and sink, its formats, Auto Loader, JDBC.
+"""What replaces options that users know from elsewhere: Spark's file source and sink, its formats, Auto Loader, JDBC, and `models`.
 
 An option that is unknown here and known there is refused with what replaces it, or the reason why nothing does. The nearest name among
 ours would mislead: `latestFirst` is not a misspelt `lateness`. A name that becomes an option of ours is removed from here.
@@ -6,6 +6,7 @@ ours would mislead: `latestFirst` is not a misspelt `lateness`. A name that beco
 
 from __future__ import annotations
 
+from penstock.options.models import MODELS
 from penstock.options.source import SOURCE
 
 _INFERRED = "schema=infer infers the columns once, as Spark does; penstock schema prints them, for .schema(...)"
@@ -204,7 +205,8 @@ _AS = {"batch read": "source", "batch write": "sink"}  # batches get the answers
 def advice(name: str, what: str) -> tuple[str, str] | None:
     """Return how an option is written elsewhere, and what replaces it here; None if it is not known there either."""
     side = _AS.get(what, what)
-    known = {other.lower(): (other, instead) for other, instead in KNOWN_ELSEWHERE.get(side, {}).items()}
+    answers = [*(sides.get(side, {}) for sides in MODELS.values()), KNOWN_ELSEWHERE.get(side, {})]
+    known = {other.lower(): (other, instead) for each in answers for other, instead in each.items()}
     if what == "source" and name.lower().startswith(_PREFIX) and name.lower() not in known:
         ours = {option.name.lower(): option.name for option in SOURCE}.get(name.lower().removeprefix(_PREFIX))
         return name, f"here it is {ours}" if ours else "it is one of Auto Loader, for which there is nothing here"

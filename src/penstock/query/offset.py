@@ -16,6 +16,7 @@ from penstock.query.records import canonical
 VERSION = 1
 # For a source that follows files; an older Penstock would otherwise take it for a source that has read nothing.
 FOLLOW_VERSION = 2
+_OF_SPARK = {"logOffset"}
 _ALWAYS_THERE = {"v", "cursor", "recent", "read"}
 
 
@@ -31,6 +32,12 @@ def summed(form: dict[str, Any]) -> dict[str, Any]:
 
 def check(form: object) -> None:
     """Raise `DamagedState` unless `form` is an offset of a version that this code reads, and unchanged since it was given to Spark."""
+    if isinstance(form, dict) and form.keys() == _OF_SPARK:
+        msg = (
+            "the offset in the checkpoint is one of Spark's own file source, which no other source can continue; use that one, or a new "
+            "checkpoint with startingFrom=TIME or modifiedAfter=TIME, which leave out the files that were read"
+        )
+        raise DamagedState(msg)
     if not isinstance(form, dict) or form.get("v") not in {VERSION, FOLLOW_VERSION}:
         version = form.get("v") if isinstance(form, dict) else form
         msg = (

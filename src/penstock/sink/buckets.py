@@ -140,8 +140,8 @@ def _check_text(where: str, template: str, schema: pa.Schema) -> None:
         column = columns.get(component.rpartition("=")[2].strip("${}`").lower())
         if column is not None:
             msg = (
-                f"{where} is one directory for all rows, with the name of the column {column!r} is; expected the column in braces, such as "
-                f"bucketBy={column}={{{column}}}"
+                f"{where} is one directory for all rows, though it names the column {column!r}; expected the column in braces, "
+                f"such as bucketBy={column}={{{column}}}"
             )
             raise TemplateError(msg)
 

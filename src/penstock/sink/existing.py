@@ -6,6 +6,7 @@ the driver that claims a sink notes its options as `options-<epoch>.json` in the
 checksum, in the form of the ledger's records. The note is written after the claim. A crash between the two leaves the earlier
 note, which belongs to the driver that wrote the open parts. A driver that continues from its own claim writes a missing note
 before its first task runs. So there is a note for every open part; without one nobody would know where the part's key is.
+If it continues with other options, such as a notebook that runs an ingest again, it claims the sink anew, and notes those.
 
 The note holds no secret: the options of a sink hold references to secrets, never literals, and the part of a URL before its `@`
 is left out.
@@ -118,13 +119,16 @@ def note_options(storage: Storage, directory: str, epoch: int, given: Mapping[st
             storage.delete(f"{directory}/{_name(older)}")
 
 
-def is_noted(storage: Storage, directory: str, epoch: int, given: Mapping[str, str]) -> bool | None:
-    """Tell whether the driver of `epoch` noted these options; `None` if it noted none: a failed write leaves a claim without a note."""
+def are_noted(storage: Storage, directory: str, epoch: int, given: Mapping[str, str]) -> bool | None:
+    """Tell whether the note of `epoch` has these options; `None` if there is none: a failed write leaves a claim without a note.
+
+    A damaged note counts as one of these options: the command that needs it reports it.
+    """
     try:
         return bool(checked_at(storage, f"{directory}/{_name(epoch)}").get("options") == _open(given))
     except NotThere:
         return None
-    except DamagedState:  # the command that needs it reports it
+    except DamagedState:
         return True
 
 

@@ -46,6 +46,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _VARIABLE = re.compile(f"(?:{'|'.join(sorted(_VARIABLES, key=len, reverse=True))})(?![A-Z])|%[A-Za-z]{{2,}}")
 # A directive outside of braces; `%2F` is an escape.
 _TIME_AS_TEXT = re.compile("%(?![0-9A-Fa-f]{2})[A-Za-z](?![A-Za-z])")
+# A year in Java's letters outside of braces, with what follows it: `yyyy-MM-dd--HH` is what Flink's buckets are called by default.
+_JAVA_TIME_AS_TEXT = re.compile("(?<![A-Za-z])(?:yyyy|YYYY)(?![a-zA-LN-Z])(?:[^A-Za-z/{}]*(?:MM|dd|HH|hh|mm|ss))*")
 _NEVER_MEANT = {"Cc": "a control character", "Cs": "half of a surrogate pair"}
 UNFINISHED = (".tmp", ".inprogress", "._COPYING_")  # endings of names that our source, and other readers, never read
 UNNAMED = "part-{sink}-{writer}-{seq}"  # the template of parts that were opened before `fileName` had columns
@@ -240,10 +242,11 @@ def check_literals(where: str, template: str, names: Iterable[str]) -> None:
     """Raise `TemplateError` for text around the fields that is probably a mistake; `names` are the template's file or directory names."""
     for literal, _, spec, _ in string.Formatter().parse(template):
         _check_characters(where, literal + (spec or ""))
-        if directive := _TIME_AS_TEXT.search(literal):
+        if text := _TIME_AS_TEXT.search(literal) or _JAVA_TIME_AS_TEXT.search(literal):
+            meant = "%Y-%m-%d" if text[0][0] == "%" else _in_directives(text[0].replace("Y", "y"))
             msg = (
-                f"{where}: {directive[0]} is not in braces, so it would be text, the same for all rows; expected a time in braces, such as "
-                "{time:%Y-%m-%d}"
+                f"{where}: {text[0]} is not in braces, so it would be text, the same for all rows; expected a time in braces, such as "
+                f"{{time:{meant}}}"
             )
             raise TemplateError(msg)
     _check_blanks(where, names)

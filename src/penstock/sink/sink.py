@@ -66,7 +66,7 @@ from penstock.sink.batch import DRIVER, Begun, Committed, TaskResult
 from penstock.sink.cipher import Cipher, check_none_clear
 from penstock.sink.committer import Committer
 from penstock.sink.decide import Rules, decide, due, groups, parts_named, successor
-from penstock.sink.existing import NOTHING_NOTED, STAGE, is_noted, namesakes, note_options, noted
+from penstock.sink.existing import NOTHING_NOTED, STAGE, are_noted, namesakes, note_options, noted
 from penstock.sink.layout import Layout
 from penstock.sink.ledger import STAGING, STATE_DIRECTORY, Destination, Kind, Ledger, aside_bucket
 from penstock.sink.lengths import LengthTables
@@ -529,10 +529,10 @@ def _is_owned(sink: Sink, head: State, owner: str) -> bool:
     """
     if head.owner != owner:
         return False
-    noted_here = is_noted(sink.storage, sink.state, head.epoch, _notable(sink))
-    if noted_here is None:
+    same = are_noted(sink.storage, sink.state, head.epoch, _notable(sink))
+    if same is None:
         note_options(sink.storage, sink.state, head.epoch, _notable(sink))
-    return noted_here is not False
+    return same is not False
 
 
 def _notable(sink: Sink) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.clock import SECOND_NS
 from penstock.errors import FileTooLate
+from penstock.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -122,7 +123,9 @@ class Notices:
         ]
         if ahead:
             self._told.update(ahead)
-            self._log.warning("%d files lie in the future and wait for their time: %s", len(ahead), _shown(ahead))
+            self._log.warning(
+                "not read: %s (%s): in the future, until their time comes", _shown(ahead), counted(len(ahead), "file")
+            )
 
     def _untold(self, paths: set[str]) -> list[str]:
         """Return, sorted, the paths that were not reported before, and mark them as reported."""

@@ -18,6 +18,7 @@ from penstock.errors import BadFile, BadRecord, FileChanged, OptionError
 from penstock.formats import ReadFormat, decoder, format_named
 from penstock.formats.account import Account
 from penstock.formats.aside import Aside, Policy, about_records
+from penstock.formats.begins import Begins
 from penstock.formats.charsets import UTF_8, Charset, charset, is_utf8
 from penstock.formats.families import RecordFormat, TableFormat, separator
 from penstock.formats.lines import with_line_feeds
@@ -388,10 +389,14 @@ class Reading:
                 with files.ahead(handle, split) as ahead, files.contents(ahead, file, keys) as contents:
                     opened, size = contents.file, contents.size
                     span = (0, size) if contents.streams else (split.start, split.end)
-                    rows = rescuing(form, fmt, opened, size, span, path, account) if fmt.is_strict else None
-                    for batch in rows or form.rows(fmt, opened, size, span, account):
-                        starts = np.full(batch.num_rows, split.start)
-                        with_metadata = self._with_metadata(checked(batch, fmt.errors), file, starts)
+                    begins = Begins() if self.metadata else None
+                    rows = (
+                        rescuing(form, fmt, opened, size, span, path, account, begins=begins) if fmt.is_strict else None
+                    )
+                    for batch in rows or form.rows(fmt, opened, size, span, account, begins):
+                        with_metadata = checked(batch, fmt.errors)
+                        if begins is not None:
+                            with_metadata = self._with_metadata(with_metadata, file, begins.take(batch.num_rows))
                         yield self._numbered(with_metadata, [file])
             except (BadFile, OptionError) as error:
                 files.check(handle, file)

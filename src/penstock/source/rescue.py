@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from penstock.formats import ReadFormat
     from penstock.formats.account import Account
+    from penstock.formats.begins import Begins
     from penstock.formats.families import TableFormat
     from penstock.storage import ReadableFile
 
@@ -55,20 +56,22 @@ def rescuing(
     span: tuple[int, int],
     path: str,
     account: Account,
+    *,
+    begins: Begins | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table's file as `TableFormat.rows` does, under the rules of a format that `is_strict`. Raises `BadFile`."""
     data, stored = fmt.data_schema, form.stored_schema(file, size)
     others = _strangers(stored, data)
     _check_names(fmt, others, _strangers(data, stored))
     if fmt.rescued is None:
-        yield from form.rows(fmt, file, size, span, account)
+        yield from form.rows(fmt, file, size, span, account, begins)
         return
     misfits = {field.name: _stored_type(stored, field) for field in data if field.nullable and not _fits(stored, field)}
     taken = others if fmt.unknown == "rescue" else []
     wider = [field.with_type(misfits.get(field.name, field.type)) for field in data] + list(map(_shown, taken))
     lost = [*misfits, *(field.name for field in taken)]
     plain = replace(fmt, schema=pa.schema(wider), rescued=None, unknown="ignore", missing=None)
-    for batch in form.rows(plain, file, size, span, account):
+    for batch in form.rows(plain, file, size, span, account, begins):
         account.count((field.name, batch.num_rows) for field in taken)
         rest = fragments([_member(batch.column(batch.schema.get_field_index(name)), name) for name in lost])
         if rest is not None:

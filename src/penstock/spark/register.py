@@ -13,6 +13,7 @@ from penstock.session.connect import is_remote, require_session
 from penstock.session.local import require_pyspark
 from penstock.session.sidebyside import side_by_side
 from penstock.session.zone import say_zone
+from penstock.spark.directories import refuse_directories
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,10 +32,11 @@ _registered: WeakKeyDictionary[SparkSession, EndListener] = WeakKeyDictionary()
 def register(spark: SparkSession) -> None:
     """Register the formats `penstock`, `penstock-wal`, `penstock-db` and `penstock-kafka` with a session. Safe to repeat.
 
-    Spark finds them without this when the package is installed. This function adds two things. Times without a zone are read in the
+    Spark finds them without this when the package is installed. This function adds three things. Times without a zone are read in the
     zone of the session, as Spark reads them; the session is asked when the format is named. And the parts that a query leaves open are
     published when it ends, and not only when they are idle or the application ends. A listener does that; if the program waits for the
-    end (`awaitTermination`, `stop`), it is done before that call returns.
+    end (`awaitTermination`, `stop`), it is done before that call returns. And `partitionBy` of a stream, which Spark does not pass on,
+    is refused with what to write instead.
     """
     require_pyspark()
     from penstock.spark.listener import EndListener
@@ -44,6 +46,7 @@ def register(spark: SparkSession) -> None:
         return
     register_formats(spark)
     say_zone(remote=is_remote(spark))
+    refuse_directories(_stream_writer(spark))
     if is_remote(spark):
         # Its queries end in another process: their parts are published when they are idle, or when their application ends.
         return
@@ -65,6 +68,17 @@ def register_formats(spark: SparkSession) -> None:
     for source in sources:
         spark.dataSource.register(source)
     side_by_side(spark, *(source.name() for source in sources))
+
+
+def _stream_writer(spark: SparkSession) -> type:
+    """Return the class of `df.writeStream`."""
+    if is_remote(spark):
+        from pyspark.sql.connect.streaming.readwriter import DataStreamWriter as RemoteWriter
+
+        return RemoteWriter
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    return DataStreamWriter
 
 
 @functools.cache

@@ -21,6 +21,7 @@ from penstock.formats.aside import Tally, path_bytes
 from penstock.ingestion.mendedfiles import FileKey, copy_of
 from penstock.ingestion.stage import Stage, named
 from penstock.options import SINK, SOURCE, parse
+from penstock.options.parsers import path_list
 from penstock.sink.adopt import is_adopted
 from penstock.sink.buckets import shape
 from penstock.sink.existing import NotedStage
@@ -255,11 +256,18 @@ class _Comparison:
             _refuse("nothing has been written here yet")
         # The input of files that Spark's sink wrote was read by a query about which nothing is known here.
         self.views = [view for view in self.views if not is_adopted(view.head)]
+        self._name_all_paths()
         noted = [view for view in self.views if self._has_noted(view)]
         if not noted and len(self.views) > 1:
             names = ", ".join(view.sink.sink_id for view in self.views)
             _refuse(f"none of the sinks {names} has noted that it reads {self.source!r}; name the SRC of the ingest")
         return noted or self.views
+
+    def _name_all_paths(self) -> None:
+        """Let one of several paths that an ingest has noted stand for all of them."""
+        for stage in filter(None, (view.sink.note.stage for view in self.views)):
+            if "paths" in stage.source and self.source in path_list(stage.source["paths"], "paths"):
+                self.source = stage.source["path"]
 
     def _has_noted(self, view: SinkView) -> bool:
         return view.sink.note.stage is not None and view.sink.note.stage.source.get("path") == self.source

@@ -29,6 +29,7 @@ from penstock.source.plan import Planner
 from penstock.source.scan import Scan
 from penstock.source.sides import SideRecords
 from penstock.storage import locate
+from penstock.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -232,7 +233,7 @@ def _passed(files: list[FileVersion], offset: dict[str, Any], not_read: set[byte
     cut = _cut(files, cursor)
     too_late = {file.path for file in files if file.key in not_read} if not_read else set()
     if too_late:
-        notes.append(f"{len(too_late)} files came too late and were not read: see penstock late")
+        notes.append(f"{counted(len(too_late), 'file')} came too late, not read: see penstock late")
     not_whole = late | too_late | {split.file.path for split in cut}
     splits = [_whole(file) for file in files if cursor.passed(file) and file.path not in not_whole] + cut
     return Taken.of(files, splits, notes + _uncounted(splits + archived, cursor)).with_archived(archived)
@@ -301,7 +302,7 @@ def _late(
     if answer.near is None:
         return set(), [_FORGOTTEN]
     gone = len(answer.away.keys() - archived)
-    notes = [f"{gone} files that were read are not there any more, or changed since"] if gone else []
+    notes = [f"{counted(gone, 'file')} read before, and not there any more or changed since"] if gone else []
     return {inside[key].path for key in answer.near}, notes
 
 
@@ -312,7 +313,7 @@ def _uncounted(splits: list[Split], cursor: Cursor) -> list[str]:
     if (files, size) == (cursor.files, cursor.bytes):
         return []
     note = (
-        f"the checkpoint has counted {cursor.files} files with {cursor.bytes} bytes as read, there are {files} with "
-        f"{size} bytes now: files were removed, changed, or came too late"
+        f"the checkpoint has counted {counted(cursor.files, 'file')} with {cursor.bytes} bytes as read, now it is "
+        f"{counted(files, 'file')} with {size} bytes: files were removed, changed, or came too late"
     )
     return [note]

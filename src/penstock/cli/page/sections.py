@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.cli.answer import counted, moment
+from penstock.cli.answer import moment
 from penstock.cli.page import draw
 from penstock.cli.page.draw import Station
 from penstock.cli.page.markup import html, tag
@@ -24,7 +24,7 @@ from penstock.cli.state import beside
 from penstock.clock import SECOND_NS
 from penstock.errors import without_credentials
 from penstock.sink.ledger import is_aside
-from penstock.units import format_duration, format_size
+from penstock.units import counted, format_duration, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

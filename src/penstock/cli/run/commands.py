@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock import clock, tally
-from penstock.cli.answer import Answer, counted
+from penstock.cli.answer import Answer
 from penstock.cli.page.commands import shown
 from penstock.cli.page.watched import Failures, Views
 from penstock.cli.process import hangups, session, status_of, stop_signals
@@ -28,6 +28,7 @@ from penstock.cli.run.status import Phase
 from penstock.errors import PenstockError
 from penstock.metrics.meter import Meter
 from penstock.session.local import has_ended, require_pyspark
+from penstock.units import counted
 
 if TYPE_CHECKING:
     import threading

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.formats.account import Account
+    from penstock.formats.begins import Begins
     from penstock.formats.families import TableWriter, WritableFile
     from penstock.formats.format import ReadFormat, WriteFormat
     from penstock.storage import ReadableFile
@@ -81,7 +82,13 @@ class _Avro(TableFormat):
         return True
 
     def rows(
-        self, fmt: ReadFormat, file: ReadableFile, size: int, span: tuple[int, int], account: Account | None = None
+        self,
+        fmt: ReadFormat,
+        file: ReadableFile,
+        size: int,
+        span: tuple[int, int],
+        account: Account | None = None,
+        begins: Begins | None = None,
     ) -> Iterator[pa.RecordBatch]:
         self.prepare()
         window = _ForwardFile(file, size)
@@ -89,7 +96,7 @@ class _Avro(TableFormat):
         stored = _schema(header)
         names = columns.found(stored, fmt.schema)
         wanted = list(dict.fromkeys(names.values()))
-        for rows, data in _gathered(_blocks(window, header, span)):
+        for rows, data in _gathered(_blocks(window, header, span, begins)):
             count = 0
             for batch in _decoded(header.data + data, wanted):
                 count += batch.num_rows
@@ -312,7 +319,9 @@ def _without_uuids(schema: Any) -> Any:  # noqa: ANN401 - any JSON can be there
     return {key: _without_uuids(value) if key not in {"default", "doc"} else value for key, value in schema.items()}
 
 
-def _blocks(window: _ForwardFile, header: _Header, span: tuple[int, int]) -> Iterator[_Block]:
+def _blocks(
+    window: _ForwardFile, header: _Header, span: tuple[int, int], begins: Begins | None = None
+) -> Iterator[_Block]:
     """Yield the blocks that begin in `span`. Raises `BadFile` for an invalid block."""
     begin, end = _first_begin(window, header, *span), min(span[1], window.size)
     while begin is not None and begin < end:
@@ -329,6 +338,8 @@ def _blocks(window: _ForwardFile, header: _Header, span: tuple[int, int]) -> Ite
         if len(data) < values.at + length + _SYNC_BYTES or not data.endswith(header.sync):
             msg = f"the block at byte {begin} does not end after {length} bytes with the sync marker of the file"
             raise BadFile(msg)
+        if begins is not None:
+            begins.add(begin, rows)
         yield _Block(rows, data)
         begin += len(data)
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.formats.account import Account
+    from penstock.formats.begins import Begins
     from penstock.formats.families import Read
     from penstock.formats.format import ReadFormat
     from penstock.storage import ReadableFile
@@ -30,10 +31,16 @@ class _Binary(TableFormat):
         return min(whole_blocks(at, fmt.block_size), size) if fmt.block_size else None
 
     def rows(
-        self, fmt: ReadFormat, file: ReadableFile, size: int, span: tuple[int, int], account: Account | None = None
+        self,
+        fmt: ReadFormat,
+        file: ReadableFile,
+        size: int,
+        span: tuple[int, int],
+        account: Account | None = None,
+        begins: Begins | None = None,
     ) -> Iterator[pa.RecordBatch]:
         del account  # there is only one column
-        return binary_batches(file.read, size, *span, fmt.block_size, fmt.schema)
+        return binary_batches(file.read, size, *span, fmt.block_size, fmt.schema, begins)
 
 
 FORMAT = _Binary()

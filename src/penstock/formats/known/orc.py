@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyarrow import orc
 
     from penstock.formats.account import Account
+    from penstock.formats.begins import Begins
     from penstock.formats.families import TableWriter, WritableFile
     from penstock.formats.format import ReadFormat, WriteFormat
     from penstock.storage import ReadableFile
@@ -70,16 +71,25 @@ class _Orc(TableFormat):
         return True
 
     def rows(
-        self, fmt: ReadFormat, file: ReadableFile, size: int, span: tuple[int, int], account: Account | None = None
+        self,
+        fmt: ReadFormat,
+        file: ReadableFile,
+        size: int,
+        span: tuple[int, int],
+        account: Account | None = None,
+        begins: Begins | None = None,
     ) -> Iterator[pa.RecordBatch]:
         reader = _OrcReader(file, size)
         names = columns.found(reader.schema, fmt.schema)
         rows = 0
         for stripe in range(reader.count):
-            if not span[0] <= stripe * size // reader.count < span[1]:
+            begin_of_stripe = stripe * size // reader.count
+            if not span[0] <= begin_of_stripe < span[1]:
                 continue
             batch = reader.stripe(stripe, list(names.values()))
             rows += batch.num_rows
+            if begins is not None:
+                begins.add(begin_of_stripe, batch.num_rows)
             columns.count_others(reader.schema, names, batch.num_rows, account)
             yield from (
                 columns.conformed(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.formats.account import Account
+    from penstock.formats.begins import Begins
     from penstock.formats.families import TableWriter, WritableFile
     from penstock.formats.format import ReadFormat, WriteFormat
     from penstock.storage import ReadableFile
@@ -33,9 +34,15 @@ class _Parquet(TableFormat):
         return True
 
     def rows(
-        self, fmt: ReadFormat, file: ReadableFile, size: int, span: tuple[int, int], account: Account | None = None
+        self,
+        fmt: ReadFormat,
+        file: ReadableFile,
+        size: int,
+        span: tuple[int, int],
+        account: Account | None = None,
+        begins: Begins | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        return parquet_batches(_opened(file, size), *span, fmt.schema, account=account)
+        return parquet_batches(_opened(file, size), *span, fmt.schema, account=account, begins=begins)
 
     def writer(self, file: WritableFile, fmt: WriteFormat, *, group_bytes: int, ratio: float) -> TableWriter:
         return ParquetWriter(file, fmt, group_bytes, ratio=ratio)
