@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import functools
+import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from penstock.arguments import named
+from penstock.errors import DependencyError
 from penstock.session.connect import is_remote, require_session
 from penstock.session.local import require_pyspark
 from penstock.session.sidebyside import side_by_side
@@ -35,6 +37,8 @@ def register(spark: SparkSession) -> None:
     zone of the session, as Spark reads them; the session is asked when the format is named. And the parts that a query leaves open are
     published when it ends, and not only when they are idle or the application ends. A listener does that; if the program waits for the
     end (`awaitTermination`, `stop`), it is done before that call returns.
+
+    Raises `DependencyError` if the Python that executors take (`PYSPARK_PYTHON`) is not on this machine, too.
     """
     require_pyspark()
     from penstock.spark.listener import EndListener
@@ -42,6 +46,8 @@ def register(spark: SparkSession) -> None:
     require_session(spark, "register")
     if spark in _registered:
         return
+    if not is_remote(spark):
+        _require_python(spark.sparkContext.pythonExec)
     register_formats(spark)
     say_zone(remote=is_remote(spark))
     if is_remote(spark):
@@ -52,6 +58,17 @@ def register(spark: SparkSession) -> None:
         _be_there_at_the_end()
     _registered[spark] = EndListener(spark)
     spark.streams.addListener(_registered[spark])
+
+
+def _require_python(name: str) -> None:
+    """Raise `DependencyError` if the Python with this name is not on this machine: Spark plans with it here and runs tasks with it elsewhere."""
+    if shutil.which(name) is None:
+        msg = (
+            f"PYSPARK_PYTHON={name!r} is not found on this machine, where Spark starts it to plan a query and to commit its batches; "
+            "name one that this machine and those of the executors have. If executors unpack it (--archives), unpack it here, too, so that "
+            "this path leads to it"
+        )
+        raise DependencyError(msg)
 
 
 def register_formats(spark: SparkSession) -> None:
