@@ -468,7 +468,9 @@ def test_names_of_files_in_a_locale_without_utf_8(tmp_path: Path) -> None:
     assert refused.returncode == 2
     assert "Python takes names of files for ascii in this locale, expected utf-8" in refused.stderr
     assert not (tmp_path / "out").exists()
-    told = subprocess.run([*command, "doctor"], cwd=tmp_path, env=ascii_names, capture_output=True, text=True, check=False)
+    told = subprocess.run(
+        [*command, "doctor"], cwd=tmp_path, env=ascii_names, capture_output=True, text=True, check=False
+    )
     assert "Python takes names of files for ascii" in told.stdout
     (advice,) = re.findall(r"set (\w+)=(\w+) in the environment", refused.stderr)
     subprocess.run(ingest, cwd=tmp_path, env=ascii_names | dict([advice]), capture_output=True, check=True)

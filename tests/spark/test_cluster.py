@@ -105,7 +105,8 @@ def test_py_files(stage: Stage, variables: dict[str, str], code: Path) -> None:
     """`spark-submit --py-files` is enough, though Spark does not give these files to the processes in which it plans a query."""
     expected = fill(stage, files=2)
     log, program = stage.root / "driver.log", stage.root / "program.py"
-    program.write_text(INGEST.replace('"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],', ""))
+    own = INGEST.replace('"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],', "")
+    program.write_text(own.replace("import penstock\noptions", "import penstock\npenstock.register(spark)\noptions"))
     words = ["--py-files", str(code), str(program), str(stage.src), str(stage.dst), "local[2]"]
     submit = f"{SPARK_HOME}/bin/spark-submit"
     with started(submit, *words, log=log, **variables) as driver:

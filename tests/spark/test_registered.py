@@ -41,7 +41,9 @@ def test_a_python_that_executors_alone_have(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", "./environment/bin/python")
     session = spark.newSession()
-    with pytest.raises(DependencyError, match=r"PYSPARK_PYTHON='\./environment/bin/python' is not found.*unpack it here"):
+    with pytest.raises(
+        DependencyError, match=r"PYSPARK_PYTHON='\./environment/bin/python' is not found.*unpack it here"
+    ):
         register.register(session)
     (tmp_path / "environment").symlink_to(sys.prefix)
     register.register(session)

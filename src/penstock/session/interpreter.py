@@ -73,7 +73,9 @@ def for_workers() -> dict[str, str]:
     """
     python_path = os.environ.get("PYTHONPATH", "")
     place = not_found_with(python_path)
-    return {} if place is None else {"PYTHONPATH": os.pathsep.join(filter(None, [place, *python_path.split(os.pathsep)]))}
+    return (
+        {} if place is None else {"PYTHONPATH": os.pathsep.join(filter(None, [place, *python_path.split(os.pathsep)]))}
+    )
 
 
 def not_found_with(python_path: str) -> str | None:

@@ -61,7 +61,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _require_python(name: str) -> None:
-    """Raise `DependencyError` if the Python with this name is not on this machine: Spark plans with it here and runs tasks with it elsewhere."""
+    """Raise `DependencyError` if the Python with this name is not on this machine, where Spark plans with it."""
     if shutil.which(name) is None:
         msg = (
             f"PYSPARK_PYTHON={name!r} is not found on this machine, where Spark starts it to plan a query and to commit its batches; "
