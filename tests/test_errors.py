@@ -213,6 +213,14 @@ def test_error_whose_jvm_is_gone() -> None:
         ),
         ("Unsupported data source type for direct query on files: penstock-db.", "not a table to select from"),
         ("Data source penstock-wal does not support continuous processing.", "format penstock-wal works in batches"),
+        (
+            "[DATA_SOURCE_NOT_EXIST] Data source 'penstock' not found. Please make sure the data",
+            "call penstock.register",
+        ),
+        (
+            "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: penstock-db. Make sure",
+            "has not found format penstock-db",
+        ),
     ],
 )
 def test_what_spark_refuses_before_it_asks_us(text: str, says: str) -> None:

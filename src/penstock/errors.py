@@ -461,6 +461,10 @@ _SPARK_REFUSES = {
     r"Data source (penstock[\w-]*) does not support continuous processing": (
         "format {0} works in batches: expected trigger(processingTime=...) or trigger(availableNow=True)"
     ),
+    r"(?:Data source '|Failed to find the data source: )(penstock(?:-db|-kafka|-wal)?)(?![\w-])": (
+        "Spark has not found format {0}: it looks only for what is installed in the Python of its workers; call "
+        "penstock.register(spark) before"
+    ),
 }
 
 

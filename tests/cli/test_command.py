@@ -25,6 +25,7 @@ from penstock.ingestion.ingested import Ingested
 from penstock.options.formats import WRITTEN
 from penstock.session import archive, extras
 from tests.docs.markdown import DOCS, REPOSITORY
+from tests.support.follows import follows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -453,6 +454,28 @@ def test_relative_paths_where_the_directory_was_removed(
         assert "DST='out' is relative, and the current directory has been removed" in said.err
     assert penstock("schema", src).status == 0
     process.load_transform("json:loads", name="--transform")
+
+
+@pytest.mark.slow  # a run of the command
+@follows("PST-103")
+def test_names_of_files_in_a_locale_without_utf_8(tmp_path: Path) -> None:
+    """A run in a locale with ISO-8859-1 noted other names for what it read, so that the next run in UTF-8 read it again."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "ä.txt").write_text("a\n")
+    command = [sys.executable, "-m", "penstock"]
+    ingest = [*command, "ingest", "in", "out", "--bucket-by", "v={value}ß", "--source-option", "settle=0s"]
+    ascii_names = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    refused = subprocess.run(ingest, cwd=tmp_path, env=ascii_names, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "Python takes names of files for ascii in this locale, expected utf-8" in refused.stderr
+    assert not (tmp_path / "out").exists()
+    told = subprocess.run(
+        [*command, "doctor"], cwd=tmp_path, env=ascii_names, capture_output=True, text=True, check=False
+    )
+    assert "Python takes names of files for ascii" in told.stdout
+    (advice,) = re.findall(r"set (\w+)=(\w+) in the environment", refused.stderr)
+    subprocess.run(ingest, cwd=tmp_path, env=ascii_names | dict([advice]), capture_output=True, check=True)
+    assert [path.parent.name for path in (tmp_path / "out").glob("v=*/*")] == ["v=aß"]
 
 
 def test_a_command_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,20 @@ def driver_variables(variables: dict[str, str], code: Path) -> dict[str, str]:
     return variables | {"PYTHONPATH": os.pathsep.join([variables["PYTHONPATH"], str(code)])}
 
 
+@pytest.mark.soak  # a session, from Spark's own script
+def test_py_files(stage: Stage, variables: dict[str, str], code: Path) -> None:
+    """`spark-submit --py-files` is enough, though Spark does not give these files to the processes in which it plans a query."""
+    expected = fill(stage, files=2)
+    log, program = stage.root / "driver.log", stage.root / "program.py"
+    own = INGEST.replace('"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],', "")
+    program.write_text(own.replace("import penstock\noptions", "import penstock\npenstock.register(spark)\noptions"))
+    words = ["--py-files", str(code), str(program), str(stage.src), str(stage.dst), "local[2]"]
+    submit = f"{SPARK_HOME}/bin/spark-submit"
+    with started(submit, *words, log=log, **variables) as driver:
+        driver.wait(300)
+    check(stage, expected, log)
+
+
 @pytest.mark.soak
 def test_local_cluster(stage: Stage, driver_variables: dict[str, str]) -> None:
     """Two executors in separate processes run the code that the session ships, and every line is there once."""

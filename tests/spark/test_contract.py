@@ -10,6 +10,7 @@ import pytest
 
 from penstock.errors import OptionError
 from penstock.query.checkpoint import Checkpoint
+from penstock.session import interpreter
 from penstock.session.sidebyside import ADDED, side_by_side, variables_of
 from penstock.session.task import task_batch
 from penstock.sink.existing import noted
@@ -26,6 +27,7 @@ from penstock.spark.datasource import PenstockDataSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -74,6 +76,18 @@ def test_a_query_adds_no_variables_to_those_that_all_queries_share(spark: SparkS
     writer.option("checkpointLocation", str(stage.checkpoint)).start(str(stage.dst)).awaitTermination()
     assert stage.lines() == {"1": 1}
     assert set(variables_of(spark, "penstock")) == before
+
+
+def test_processes_that_plan_are_told_where_penstock_is(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark gives them no file of `--py-files`, so a Penstock that came in that way must be on their path."""
+    place = tmp_path / "penstock.zip"
+    monkeypatch.setattr(interpreter, "__file__", str(place / "penstock/session/interpreter.py"))
+    spark.dataSource.register(PenstockDataSource)
+    variables_of(spark, "penstock").put("PYTHONPATH", "/of/others")
+    side_by_side(spark, "penstock")
+    assert variables_of(spark, "penstock")["PYTHONPATH"] == f"{place}:/of/others"
 
 
 def test_batches_without_rows_have_their_record(spark: SparkSession, stage: Stage) -> None:

@@ -8,10 +8,10 @@ import re
 import socket
 
 from penstock import clock
-from penstock.errors import StorageError
+from penstock.errors import DependencyError, StorageError
 from penstock.session.finding import Finding
 from penstock.session.processors import cores
-from penstock.storage import LocalStorage, can_write, free_bytes, is_file, temporary_directory
+from penstock.storage import LocalStorage, can_write, check_names, free_bytes, is_file, temporary_directory
 from penstock.units import format_size
 
 _JAVA_TEMPORARY = "/tmp"  # noqa: S108 - Java's own, whatever TMPDIR says
@@ -180,7 +180,11 @@ def own_address() -> str | None:
 
 
 def locales() -> Finding:
-    """Check whether the locale uses UTF-8."""
+    """Check whether the locale, and Python for names of files, use UTF-8."""
+    try:
+        check_names()
+    except DependencyError as error:
+        return Finding("locale", "problem", *error.message.rsplit("; ", 1))
     codeset = locale.nl_langinfo(locale.CODESET)
     named = next(
         (f"{name}={os.environ[name]}" for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "no locale"

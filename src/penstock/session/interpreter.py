@@ -71,11 +71,18 @@ def for_workers() -> dict[str, str]:
 
     A program may have loaded it from a zip (`zipapp`), or from a directory on its own path: Spark's workers know neither.
     """
-    named = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    python_path = os.environ.get("PYTHONPATH", "")
+    place = not_found_with(python_path)
+    return (
+        {} if place is None else {"PYTHONPATH": os.pathsep.join(filter(None, [place, *python_path.split(os.pathsep)]))}
+    )
+
+
+def not_found_with(python_path: str) -> str | None:
+    """Return the place of this Penstock, a directory or a zip; `None` if a Python of this environment with that `PYTHONPATH` finds it."""
+    named = [entry for entry in python_path.split(os.pathsep) if entry]
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    if any(_is_same(place, home) for place in [*named, *_searched()]):
-        return {}
-    return {"PYTHONPATH": os.pathsep.join([home, *named])}
+    return None if any(_is_same(place, home) for place in [*named, *_searched()]) else home
 
 
 def _searched() -> Iterator[str]:

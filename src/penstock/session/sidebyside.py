@@ -10,14 +10,19 @@ source while a query plans adds its own variables to that map (`PythonStreamingS
 
 The rule: the variables that Spark will add are there before a query starts, so that the map never grows while others use it; each
 runner puts its own value in place before it uses the variable. `tests/spark/test_contract.py` notices when Spark adds more.
+
+One more variable is put there: `PYTHONPATH`, if the JVM's own does not lead to this Penstock. Spark gives the files of `--py-files` to the
+Python processes of tasks, but not to those in which it plans a query, and these would find no Penstock.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from penstock.session import interpreter
 from penstock.session.connect import is_remote
 
 if TYPE_CHECKING:
@@ -28,7 +33,9 @@ _lock = threading.Lock()
 
 
 def side_by_side(spark: SparkSession, *formats: str) -> None:
-    """Let queries with these formats start at the same time. Call it before the first query; it may be repeated, from any thread.
+    """Let queries with these formats start at the same time, and have their Python processes find this Penstock.
+
+    Call it before the first query; it may be repeated, from any thread.
 
     Not guaranteed over Spark Connect, where the map is in another process, nor for a session for which this was not called.
     """
@@ -43,8 +50,18 @@ def side_by_side(spark: SparkSession, *formats: str) -> None:
         for name in formats:
             variables = variables_of(spark, name)
             if not variables.containsKey(ADDED[-1]):  # this one is put last, so all are there
+                _lead_to_penstock(spark, variables)
                 for key in ADDED:
                     variables.putIfAbsent(key, "")
+
+
+def _lead_to_penstock(spark: SparkSession, variables: Any) -> None:  # noqa: ANN401 - the map of the JVM
+    """Put the place of this Penstock before the `PYTHONPATH` among the variables, if neither that nor the JVM's own leads to it."""
+    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark offers no other access
+    named, of_jvm = variables.get("PYTHONPATH") or "", jvm.java.lang.System.getenv("PYTHONPATH") or ""
+    place = interpreter.not_found_with(os.pathsep.join([named, of_jvm]))
+    if place is not None:
+        variables.put("PYTHONPATH", os.pathsep.join(filter(None, [place, named])))
 
 
 def variables_of(spark: SparkSession, name: str) -> Any:  # noqa: ANN401 - the map of the JVM

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import functools
+import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from penstock.arguments import named
+from penstock.errors import DependencyError
 from penstock.session.connect import is_remote, require_session
 from penstock.session.local import require_pyspark
 from penstock.session.sidebyside import side_by_side
@@ -37,6 +39,8 @@ def register(spark: SparkSession) -> None:
     published when it ends, and not only when they are idle or the application ends. A listener does that; if the program waits for the
     end (`awaitTermination`, `stop`), it is done before that call returns. And `partitionBy` of a stream, which Spark does not pass on,
     is refused with what to write instead.
+
+    Raises `DependencyError` if the Python that executors take (`PYSPARK_PYTHON`) is not on this machine, too.
     """
     require_pyspark()
     from penstock.spark.listener import EndListener
@@ -44,6 +48,8 @@ def register(spark: SparkSession) -> None:
     require_session(spark, "register")
     if spark in _registered:
         return
+    if not is_remote(spark):
+        _require_python(spark.sparkContext.pythonExec)
     register_formats(spark)
     say_zone(remote=is_remote(spark))
     refuse_directories(_stream_writer(spark))
@@ -55,6 +61,17 @@ def register(spark: SparkSession) -> None:
         _be_there_at_the_end()
     _registered[spark] = EndListener(spark)
     spark.streams.addListener(_registered[spark])
+
+
+def _require_python(name: str) -> None:
+    """Raise `DependencyError` if the Python with this name is not on this machine, where Spark plans with it."""
+    if shutil.which(name) is None:
+        msg = (
+            f"PYSPARK_PYTHON={name!r} is not found on this machine, where Spark starts it to plan a query and to commit its batches; "
+            "name one that this machine and those of the executors have. If executors unpack it (--archives), unpack it here, too, so that "
+            "this path leads to it"
+        )
+        raise DependencyError(msg)
 
 
 def register_formats(spark: SparkSession) -> None:

@@ -46,7 +46,7 @@ from penstock.storage._host import (
 )
 from penstock.storage._in_turn import InTurn
 from penstock.storage._local import LocalStorage
-from penstock.storage._locate import locate
+from penstock.storage._locate import check_names, locate
 from penstock.storage._objects import ObjectStorage
 from penstock.storage._probe import Probe, probe, try_move
 from penstock.storage._scratch import Scratch
@@ -78,6 +78,7 @@ __all__ = [
     "cached",
     "can_write",
     "check_fit",
+    "check_names",
     "contest",
     "entry_at",
     "free_bytes",

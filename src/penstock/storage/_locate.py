@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import sys
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from penstock.errors import OptionError, without_credentials
+from penstock.errors import DependencyError, OptionError, without_credentials
 from penstock.storage._hdfs import HdfsStorage
 from penstock.storage._local import LocalStorage
 from penstock.storage._objects import ObjectStorage
@@ -35,8 +36,9 @@ def locate(
     message. Raises `OptionError` for an empty location, for one that no file can have, and for a scheme that this version does not know.
     Unless the location is `literal` (it comes from data, and nobody has typed it), also for text that a shell would have to
     expand, and for blanks at its ends. Calls no server. If a `storage` is given, the location is a path on it and stays
-    unchanged.
+    unchanged. Raises `DependencyError` if Python does not take names of files for UTF-8.
     """
+    check_names()
     location = _text(location, name)
     _check_path(location, name)
     if storage is not None:
@@ -57,6 +59,21 @@ def locate(
         "path, file:, hdfs://, s3://, az:// or gs://"
     )
     raise OptionError(msg)
+
+
+def check_names() -> None:
+    """Raise `DependencyError` if Python does not take names of files for UTF-8, as in a locale with ISO-8859-1.
+
+    What was read and what was written is noted by names, as text. In a process with another encoding the same file would have
+    another name there: it would be read again, or not be found.
+    """
+    encoding = sys.getfilesystemencoding()
+    if encoding != "utf-8":
+        msg = (
+            f"Python takes names of files for {encoding} in this locale, expected utf-8: where a name is not ASCII, a process in another "
+            "locale would take its file for a new one; set PYTHONUTF8=1 in the environment of this process"
+        )
+        raise DependencyError(msg)
 
 
 def _file(location: str, name: str) -> tuple[Storage, str]:
