@@ -105,7 +105,9 @@ def test_decimals_of_hive_0_11_are_refused() -> None:
     """Its files do not declare how many digits a decimal has. Arrow cuts off what is after the sixth one; other columns are read."""
     table = pa.table({"n": [1], "x": pa.array([[Decimal("1.2345678901")]], pa.list_(pa.decimal128(38, 10)))})
     data = foreign(table)
-    undeclared = data.replace(b"\x08\x0e\x20\0\x28\x26\x30\x0a", b"\x08\x0e\x20\0\x28\0\x30\0")  # its type: precision and scale
+    undeclared = data.replace(
+        b"\x08\x0e\x20\0\x28\x26\x30\x0a", b"\x08\x0e\x20\0\x28\0\x30\0"
+    )  # its type: precision and scale
     assert len(undeclared) == len(data)
     assert undeclared != data
     cut = orc.ORCFile(io.BytesIO(undeclared)).read(columns=["x"])

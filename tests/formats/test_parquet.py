@@ -173,7 +173,9 @@ def test_a_key_of_spark_that_cannot_be_read(told: bytes) -> None:
 
 def test_columns_of_types_that_are_not_read_as_spark_has_them() -> None:
     """A variant and an interval of months in a file of Spark's are what the file has for them; other columns are as Spark says."""
-    parts = pa.struct([pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False)])
+    parts = pa.struct(
+        [pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False)]
+    )
     table = pa.table({
         "v": pa.array([{"value": b"\x0c\x01", "metadata": b"\x01\0\0"}], parts),
         "m": pa.array([14], pa.int32()),
@@ -186,6 +188,20 @@ def test_columns_of_types_that_are_not_read_as_spark_has_them() -> None:
     columns = spark_schema(file)
     assert [field.type for field in columns] == [parts, pa.int32(), pa.duration("us")]
     assert read(file, columns).to_pylist() == [{**table.to_pylist()[0], "d": dt.timedelta(seconds=3)}]
+
+
+@pytest.mark.parametrize("unit", ["us", "ns"])
+@pytest.mark.parametrize("micros", [-1, 86_400_000_000])
+def test_times_of_day_outside_of_a_day(unit: str, micros: int) -> None:
+    """They are refused, at any depth: Arrow passes them on as they are, and the rows would fail where they are used."""
+    times = pa.array([micros * {"us": 1, "ns": 1000}[unit]], pa.int64()).view(pa.time64(unit))
+    nested = pa.StructArray.from_arrays([times], ["t"])
+    for column in (times, nested):
+        with pytest.raises(BadFile, match=r"column 'x' is time\(\d\) in the file, and has a value outside of a day"):
+            read(
+                foreign(pa.table({"x": column})),
+                pa.schema([("x", pa.time64("ns") if column is times else pa.struct([("t", pa.time64("ns"))]))]),
+            )
 
 
 @pytest.mark.slow
