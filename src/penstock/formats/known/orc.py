@@ -178,7 +178,7 @@ def _is_julian(file: orc.ORCFile, footer: list[tuple[int, Any]]) -> bool:
 
 
 def _undeclared(schema: pa.Schema, footer: list[tuple[int, Any]]) -> set[str]:
-    """Return the columns that are or hold decimals without a precision. The footer has the types in the order of the schema, the outer first."""
+    """Return the columns that are or hold decimals without a precision; the footer has the types as the schema, the outer first."""
     kinds = iter([dict(_fields(value)) for number, value in footer if number == _FOOTER_TYPES][1:])
     return {
         column.name
