@@ -64,7 +64,6 @@ def struct(**kinds: str) -> dict[str, Any]:
 STRUCTS = {
     "metadata": struct(path="string", modified="timestamp", size="long", offset="long"),
     "bad": struct(path="string", offset="long", record="binary", reason="string"),
-    "bad": struct(path="string", offset="long", record="binary", reason="string"),
 }
 
 
