@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
@@ -98,3 +99,29 @@ def test_fractions_before_1970_are_refused() -> None:
     FORM.check(pa.RecordBatch.from_arrays([pa.array([whole, None], UTC)], ["x"]))
     with pytest.raises(OptionError, match="column 'x' has a time before 1970 with a fraction of a second"):
         FORM.check(pa.RecordBatch.from_arrays([pa.array([whole.replace(microsecond=1)], UTC)], ["x"]))
+
+
+def test_decimals_of_hive_0_11_are_refused() -> None:
+    """Its files do not declare how many digits a decimal has. Arrow cuts off what is after the sixth one; other columns are read."""
+    table = pa.table({"n": [1], "x": pa.array([[Decimal("1.2345678901")]], pa.list_(pa.decimal128(38, 10)))})
+    data = foreign(table)
+    undeclared = data.replace(
+        b"\x08\x0e\x20\0\x28\x26\x30\x0a", b"\x08\x0e\x20\0\x28\0\x30\0"
+    )  # its type: precision and scale
+    assert len(undeclared) == len(data)
+    assert undeclared != data
+    cut = orc.ORCFile(io.BytesIO(undeclared)).read(columns=["x"])
+    assert cut.to_pylist() == [{"x": [Decimal("1.234567")]}], "Arrow reads them right now, and they need not be refused"
+    with pytest.raises(BadFile, match="column 'x' has decimals of Hive 0.11"):
+        read(FORM, undeclared, table.schema)
+    assert read(FORM, undeclared, pa.schema([("n", pa.int64())])).to_pylist() == [{"n": 1}]
+    assert read(FORM, data, table.schema).to_pylist() == table.to_pylist()
+
+
+def test_a_zone_that_only_java_knows() -> None:
+    """A file of a writer in the zone PST says what to do: Arrow looks for it in the IANA database, and advises to install that."""
+    noon = dt.datetime(2024, 7, 1, 12)
+    data = foreign(pa.table({"x": pa.array([noon], pa.timestamp("us"))})).replace(b"\x1a\x03GMT", b"\x1a\x03PST")
+    assert b"PST" in data
+    with pytest.raises(BadFile, match="PST.*; .* have Spark read it, and write it again"):
+        read(FORM, data, pa.schema([("x", pa.timestamp("us"))]))

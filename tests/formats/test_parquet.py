@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadFile, OptionError
 from penstock.formats.format import WriteFormat
-from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_footer, spark_schema
+from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_footer, spark_schema, written_schema
 from penstock.formats.schema import spark_name, to_arrow
 from penstock.formats.stored import SPARK_KEY
 
@@ -151,6 +151,57 @@ def test_types_that_arrow_has_of_its_own() -> None:
     wanted = pa.schema([(name, kind) for name, (_, kind, _) in columns.items()])
     assert read(file, wanted).to_pydict() == {name: values for name, (_, _, values) in columns.items()}
     assert [spark_name(field.type) for field in spark_schema(file)] == [spark_name(field.type) for field in wanted]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        b'{"type":"struct","fields":[{"name":"a","type"',
+        b"\xff",
+        b"[]",
+        b'{"fields":[{"name":"a","type":"integer"}]}',
+        b'{"fields":[{"name":"a","type":"decimal(99,1)","nullable":true},{"name":"b","type":"string","nullable":true}]}',
+        b'{"fields":' + b"[" * 100_000,
+    ],
+)
+def test_a_key_of_spark_that_cannot_be_read(told: bytes) -> None:
+    """The columns are those of the file then, as for Spark, if the footer's key for Spark is damaged."""
+    table = pa.table({"a": [1], "b": ["x"]})
+    file = foreign(table.replace_schema_metadata({SPARK_KEY: told}))
+    assert spark_schema(file) == written_schema(file) == table.schema
+
+
+def test_columns_of_types_that_are_not_read_as_spark_has_them() -> None:
+    """A variant and an interval of months in a file of Spark's are what the file has for them; other columns are as Spark says."""
+    parts = pa.struct(
+        [pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False)]
+    )
+    table = pa.table({
+        "v": pa.array([{"value": b"\x0c\x01", "metadata": b"\x01\0\0"}], parts),
+        "m": pa.array([14], pa.int32()),
+        "d": pa.array([3_000_000], pa.int64()),
+    })  # fmt: skip
+    kinds = {"v": "variant", "m": "interval year to month", "d": "interval day to second"}
+    told = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    spark = json.dumps({"type": "struct", "fields": told}).encode()
+    file = foreign(table.replace_schema_metadata({SPARK_KEY: spark}))
+    columns = spark_schema(file)
+    assert [field.type for field in columns] == [parts, pa.int32(), pa.duration("us")]
+    assert read(file, columns).to_pylist() == [{**table.to_pylist()[0], "d": dt.timedelta(seconds=3)}]
+
+
+@pytest.mark.parametrize("unit", ["us", "ns"])
+@pytest.mark.parametrize("micros", [-1, 86_400_000_000])
+def test_times_of_day_outside_of_a_day(unit: str, micros: int) -> None:
+    """They are refused, at any depth: Arrow passes them on as they are, and the rows would fail where they are used."""
+    times = pa.array([micros * {"us": 1, "ns": 1000}[unit]], pa.int64()).view(pa.time64(unit))
+    nested = pa.StructArray.from_arrays([times], ["t"])
+    for column in (times, nested):
+        with pytest.raises(BadFile, match=r"column 'x' is time\(\d\) in the file, and has a value outside of a day"):
+            read(
+                foreign(pa.table({"x": column})),
+                pa.schema([("x", pa.time64("ns") if column is times else pa.struct([("t", pa.time64("ns"))]))]),
+            )
 
 
 @pytest.mark.slow

@@ -128,6 +128,35 @@ def test_a_document_is_one_split_whatever_its_size(source: Input) -> None:
     assert len(source.rows(SCHEMA, multiLine="true", maxBytesPerTrigger="64", splitSize="64")) == 200
 
 
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("document", "bad"),
+    [
+        ('[{"id":1},{"id":[}', ["expected a bracket that closes the array in a file that is one JSON document, or one array"]),
+        ('[{"id":1}]]', ["expected the end of the file after the array in a file that is one JSON document, or one array"]),
+        ('{"id":\n"1\n"}', ["expected no line break in a string in a file that is one JSON document, or one array"]),
+        ('[{"id":3,"name":"é"},\n{"id":4,"name":"\udce9"}]', ["expected UTF-8"]),
+        ('{"id":4,"name":"\udce9"}', ["expected UTF-8"]),
+    ],
+)  # fmt: skip
+def test_a_document_that_is_no_record_is_set_aside(source: Input, document: str, bad: list[str], ending: str) -> None:
+    """With badRecords=quarantine it does not end the query: it is one bad record. Of an array only the bad elements are set aside."""
+    data = document.encode(errors="surrogateescape")
+    source.put(f"a.json{ending}", gzip.compress(data) if ending else data, 1)
+    source.put("b.json", b'{"id":2}', 2)
+    found = source.rows(f"{SCHEMA}, _bad bad", multiLine="true", badRecords="quarantine", badRecordColumn="_bad")
+    good = [{"id": 3, "name": "é"}] if "é" in document else []
+    assert [{"id": row["id"], "name": row["name"]} for row in found if row["_bad"] is None] == [
+        *good,
+        {"id": 2, "name": None},
+    ]
+    aside = [row["_bad"] for row in found if row["_bad"] is not None]
+    assert [row["reason"] for row in aside] == bad
+    assert aside[0]["record"].strip() == (data if not good else b'{"id":4,"name":"\xe9"}')
+    with pytest.raises(BadRecord, match="expected"):
+        source.rows(SCHEMA, multiLine="true")
+
+
 def test_lines_where_a_document_is_expected_are_told(source: Input) -> None:
     """Of two documents in a file Spark reads the first and silently drops the second; here it is an error that names the file."""
     source.put("a.json", b'{"id":1}\n{"id":2}\n')

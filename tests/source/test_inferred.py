@@ -439,6 +439,14 @@ def test_documents_of_json_are_looked_at_whole(tmp_path: Path) -> None:
         inferring(tmp_path, "json", multiLine="true", lineSep=";")
 
 
+@pytest.mark.parametrize("document", ['{\n "id": 1\n}\n', '[{"id": 1}]'])
+def test_documents_without_multiline_are_told(tmp_path: Path, document: str) -> None:
+    """The error has the option that is meant, as that of the reader does."""
+    put(tmp_path / "a.json", document)
+    with pytest.raises(BadRecord, match="a.json': found .*; set multiLine=true if a file is one document"):
+        inferring(tmp_path, "json")
+
+
 @pytest.mark.parametrize(
     ("options", "values", "kind"),
     [

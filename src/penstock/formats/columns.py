@@ -7,6 +7,7 @@ intervals, which Spark stores without marking them.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.formats.account import Account
 
 _LOCAL_MICROS = pa.timestamp("us")
+_BOUNDED = re.compile(r"decimal|time(?:32|64)")  # types whose values may be outside of them
 _TIME_NANOS, _TIME_MICROS = pa.time64("ns"), pa.time64("us")
 
 
@@ -150,7 +152,7 @@ def _conformed_column(batch: pa.RecordBatch, field: pa.Field, name: str | None, 
     if name is None:
         return fitted(pa.nulls(batch.num_rows, field.type), field)
     column = batch.column(batch.schema.get_field_index(name))
-    _check_digits(column, field)
+    _check_values(column, field)
     meant = _meant(column.type, field.type)
     if meant != column.type:
         column = recast(column, nullable(meant))
@@ -161,14 +163,21 @@ def _conformed_column(batch: pa.RecordBatch, field: pa.Field, name: str | None, 
     return fitted(column, field)
 
 
-def _check_digits(column: pa.Array, field: pa.Field) -> None:
-    """Raise `OptionError` for decimals with more digits than the file declares: a column type with room for them would hide that."""
-    for leaf in leaves(column) if "decimal" in str(column.type) else ():  # others need no look
-        if types.is_decimal(leaf.type):
+def _check_values(column: pa.Array, field: pa.Field) -> None:
+    """Raise `OptionError` for times of day outside of a day, and for decimals with more digits than the file declares.
+
+    A column type with room for these digits would hide them.
+    """
+    if not _BOUNDED.search(str(column.type)):
+        return
+    for leaf in leaves(column):
+        is_time = types.is_time(leaf.type)
+        if is_time or types.is_decimal(leaf.type):
             try:
                 leaf.validate(full=True)
             except pa.ArrowInvalid as error:
-                msg = f"column {field.name!r} is {spark_name(leaf.type)} in the file, and has a value of more digits: {error}"
+                value = "outside of a day" if is_time else "of more digits"
+                msg = f"column {field.name!r} is {spark_name(leaf.type)} in the file, and has a value {value}: {error}"
                 raise OptionError(msg) from error
 
 

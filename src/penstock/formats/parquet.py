@@ -57,7 +57,7 @@ def written_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary 
     """Return the schema of the rows that a `ParquetWriter` was given; for any other file the Arrow schema. Raises `BadFile`."""
     opened = _opened(file)
     stored = _columns(opened)
-    told = schema_of(opened.metadata.metadata)
+    told = schema_of(opened.metadata.metadata, stored)
     return told if told is not None and Stored.of(told).file.equals(stored) else stored
 
 
@@ -67,13 +67,10 @@ def spark_schema(file: Any) -> pa.Schema:  # noqa: ANN401 - a seekable binary fi
     INT96 values are instants, and Parquet's ENUM is text, at any depth.
     """
     opened = _opened(file)
-    written = schema_of(opened.metadata.metadata)
-    stored = _columns(opened)
-    if written is not None and written.names == stored.names:
-        return written
     columns_of = opened.metadata.schema
     leaves = map(columns_of.column, range(len(columns_of)))
-    return pa.schema([field.with_type(_as_spark(field.type, leaves)) for field in stored])
+    stored = pa.schema([field.with_type(_as_spark(field.type, leaves)) for field in _columns(opened)])
+    return schema_of(opened.metadata.metadata, stored) or stored
 
 
 def _as_spark(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:

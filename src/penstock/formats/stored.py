@@ -12,6 +12,7 @@ differently than in Arrow:
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -68,10 +69,28 @@ def _stored_as(serialized: bytes) -> Stored:
     return Stored(schema, pa.schema(fields), spark)
 
 
-def schema_of(metadata: dict[bytes, bytes] | None) -> pa.Schema | None:
-    """Return the schema that the footer of one of our files has for Spark, as an Arrow schema; `None` if it has none."""
+def schema_of(metadata: dict[bytes, bytes] | None, file: pa.Schema) -> pa.Schema | None:
+    """Return the schema that the footer of a file has for Spark, as an Arrow schema; `None` if it has none that can be read.
+
+    `file` is the schema of the file without that. A column whose type is not read here, such as variant, has its type in the file.
+    """
     told = (metadata or {}).get(SPARK_KEY)
-    return None if told is None else to_arrow(told.decode())
+    if told is None:
+        return None
+    try:
+        fields = json.loads(told)["fields"]
+        if [field["name"] for field in fields] != file.names:
+            return None
+        return pa.schema([_told(field, stored) for field, stored in zip(fields, file, strict=True)])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None  # it is damaged, and Spark too takes the columns of the file then
+
+
+def _told(field: dict[str, Any], stored: pa.Field) -> pa.Field:
+    try:
+        return to_arrow(json.dumps({"fields": [field]})).field(0)
+    except OptionError:
+        return stored
 
 
 def _stored(kind: pa.DataType, spark: Any, *, held: bool) -> pa.DataType:  # noqa: ANN401 - Spark's JSON of the type

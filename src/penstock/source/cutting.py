@@ -232,7 +232,9 @@ class Cutting:
         # Any other mark is decoded to U+FEFF, and is removed then.
         mark = how.bom if how.bom == UTF_8_CHARSET.bom else b""
         taken, rest = without_bom(chunks or chunks_of(handle, split.file.size), mark)
-        text = chain((mark[:taken],), transcoded(rest, how.codec, self._errors, taken))
+        # The decoder checks UTF-8 itself, record by record.
+        is_text = how.codec == UTF_8_CHARSET.codec and self.format.errors == "fail"
+        text = chain((mark[:taken],), rest if is_text else transcoded(rest, how.codec, self._errors, taken))
         return self.form.streamed(self.format, text, UTF_8_CHARSET)
 
     @property

@@ -27,6 +27,7 @@ from penstock.formats.csv.kinds import partition_kinds, several
 from penstock.formats.encryption import inner_name, is_encrypted
 from penstock.formats.families import RecordFormat, TableFormat
 from penstock.formats.format import TIME_OPTIONS
+from penstock.formats.registry import record_format
 from penstock.formats.schema import to_spark
 from penstock.formats.seen import Conflict, Room, Seen, Types, ValueExample, entered
 from penstock.options.formats import READ, VALUES
@@ -309,7 +310,8 @@ class _Look:
                 begin = error.offset or 0
                 end = next(start for start in starts if start > begin)
                 path = where(at + begin)
-                self._note(BadRecord(f"{path!r}: {error.message}", path=path))
+                hint = record_format(self.how.format.name).advice(self.how.format, piece[begin:].partition(b"\n")[0])
+                self._note(BadRecord(f"{path!r}: {error.message}{hint}", path=path))
                 rest += [(at + end, piece[end:], True), (at, piece[:begin], True)]
 
     def _note(self, error: Exception) -> None:

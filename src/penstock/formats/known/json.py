@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from penstock.errors import BadRecord
 from penstock.formats.families import RecordFormat
 from penstock.formats.format import FIELD_OPTIONS, TIME_OPTIONS
 
@@ -59,7 +60,14 @@ class _Json(RecordFormat):
             return super().streamed(fmt, chunks, how)
         from penstock.formats.json.document import as_lines, whole
 
-        lines = as_lines(whole(chunks))
+        document = whole(chunks)
+        try:
+            lines = as_lines(document)
+        except BadRecord as error:
+            if fmt.refuse is None:
+                raise
+            fmt.refuse(0, document, error.message.rpartition("', ")[2])
+            lines = b""
         return b"", self.stream_blocks(fmt, (lines,) if lines else (), how)
 
 

@@ -23,6 +23,7 @@ by one stripe, decoded.
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -50,8 +51,9 @@ if TYPE_CHECKING:
     from penstock.formats.format import ReadFormat, WriteFormat
     from penstock.storage import ReadableFile
 
-# From ORC's messages `FileTail` and `Footer`, and its `CalendarKind`.
-_TAIL_FOOTER, _FOOTER_CALENDAR, _JULIAN = 2, 11, 1
+# From ORC's messages `FileTail`, `Footer` and `Type`, and its kinds of calendars and types.
+_TAIL_FOOTER, _FOOTER_TYPES, _FOOTER_CALENDAR, _TYPE_KIND, _TYPE_PRECISION = 2, 4, 11, 1, 5
+_JULIAN, _DECIMAL = 1, 14
 _BYTES = 2  # in Protocol Buffers: a field with a length; all other fields of these messages are numbers
 _CODECS = {"zstd": "zstd", "none": "uncompressed", "gzip": "zlib", "snappy": "snappy"}
 _SIMPLE = re.compile(r"\w+", re.ASCII)  # a name that pyarrow can look up: a dot would mean a member of a struct
@@ -151,12 +153,20 @@ class _OrcReader:
             self._file = orc.ORCFile(pa.PythonFile(self._source, "r"))
             self.schema: pa.Schema = self._file.schema
             self.rows, self.count = int(self._file.nrows), int(self._file.nstripes)
-            self.calendar = Calendar(dates=_is_julian(self._file))
+            footer = list(_fields(dict(_fields(self._file.reader.serialized_file_tail()))[_TAIL_FOOTER]))
+            self.calendar = Calendar(dates=_is_julian(self._file, footer))
+            self._undeclared = _undeclared(self.schema, footer)
         except _ERRORS as error:
             self._fail("not a readable ORC file", error)
 
     def stripe(self, index: int, names: list[str]) -> pa.RecordBatch:
         """Return the rows of a stripe, with at least these columns."""
+        for name in self._undeclared.intersection(names):
+            msg = (
+                f"column {name!r} has decimals of Hive 0.11, without a number of digits, of which the library keeps six after the point; "
+                "have Spark read it, and write it again"
+            )
+            raise BadFile(msg)
         is_simple = names and all(map(_SIMPLE.fullmatch, self.schema.names))
         try:
             return self._file.read_stripe(index, columns=names if is_simple else None)
@@ -166,15 +176,31 @@ class _OrcReader:
     def _fail(self, what: str, error: Exception) -> NoReturn:
         if self._source.error is not None:
             raise self._source.error
-        msg = f"{what}: {error}"
+        hint = "; where no database has the zone of its writer, have Spark read it, and write it again"
+        msg = f"{what}: {error}{hint if 'Time zone file' in str(error) else ''}"
         raise BadFile(msg) from error
 
 
-def _is_julian(file: orc.ORCFile) -> bool:
+def _is_julian(file: orc.ORCFile, footer: list[tuple[int, Any]]) -> bool:
     """Tell whether days before 1582-10-15 are Julian: as the footer says; if it does not, whether Java's writer wrote the file."""
-    footer = dict(_fields(file.reader.serialized_file_tail()))[_TAIL_FOOTER]
-    kind = dict(_fields(footer)).get(_FOOTER_CALENDAR)
+    kind = dict(footer).get(_FOOTER_CALENDAR)
     return bool(kind == _JULIAN if kind else file.writer == "ORC_JAVA")
+
+
+def _undeclared(schema: pa.Schema, footer: list[tuple[int, Any]]) -> set[str]:
+    """Return the columns that are or hold decimals without a precision; the footer has the types as the schema, the outer first."""
+    kinds = iter([dict(_fields(value)) for number, value in footer if number == _FOOTER_TYPES][1:])
+    return {
+        column.name
+        for column in schema
+        for kind in list(islice(kinds, _size(column.type)))
+        if kind.get(_TYPE_KIND) == _DECIMAL and not kind.get(_TYPE_PRECISION)
+    }
+
+
+def _size(kind: pa.DataType) -> int:
+    """Return how many types a type consists of, with itself."""
+    return 1 + sum(map(_size, _inner_types(kind)))
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
@@ -253,7 +279,7 @@ def _inner_types(kind: pa.DataType) -> list[pa.DataType]:
         return [kind.key_type, kind.item_type]
     if types.is_list(kind):
         return [kind.value_type]
-    return [member.type for member in kind] if types.is_struct(kind) else []
+    return [kind.field(place).type for place in range(kind.num_fields)]  # of a struct or a union
 
 
 FORMAT = _Orc()
