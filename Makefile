@@ -193,10 +193,12 @@ $(SITE) $(AUDIT): .venv/%/.made: requirements/%.txt
 	@touch $@
 
 # Everything works without it, only slower; so a failure is no reason to stop. Made anew where what it keeps, or how it is asked for, has changed.
+# The target is a link to the archive in the user's cache: if that is gone, make sees no target, and makes it again.
 $(WARM): $(ENVIRONMENT) $(addprefix src/penstock/session/,archive.py direct.py)
 	@echo 'Preparing fast starts: half a minute, once'
-	@$(BIN)/penstock warmup >/dev/null || true
-	@touch $@
+	@rm -f $@
+	@archive=$$($(BIN)/penstock warmup --json | $(BIN)/python -c 'import json, sys; print(json.load(sys.stdin).get("path", ""))'); \
+		if test -e "$$archive"; then ln -s "$$archive" $@; else touch $@; fi
 
 $(INSTALLED): $(ENVIRONMENT) pyproject.toml
 	@$(PIP) install --no-deps --no-build-isolation --editable .

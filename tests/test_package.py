@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
 import shutil
@@ -113,6 +114,47 @@ def test_an_option_that_is_none_is_not_given(tmp_path: Path) -> None:
     unset = {"pattern": None, "maxFilesPerTrigger": None, "schema": None}
     done = ingest.dry_run(tmp_path / "in", tmp_path / "out", source=unset, sink={"bucketBy": None, "rollRows": None})
     assert [batch.files for batch in done.batches] == [1]
+
+
+def test_a_warm_cache_that_is_gone_is_made_anew(tmp_path: Path) -> None:
+    """`make warm` after the user's cache was removed makes the archive again; if it cannot be made, that is tried only once."""
+    shutil.copy(Path(__file__).parents[1] / "Makefile", tmp_path)
+    archive, program = tmp_path / "cache" / "an archive.jsa", tmp_path / ".venv/bin/penstock"
+    sources = [f"src/penstock/session/{name}.py" for name in ("archive", "direct")]
+    for name in [
+        *sources,
+        "requirements/build.txt",
+        "requirements/dev.txt",
+        ".venv/.environment",
+        ".venv/bin/penstock",
+    ]:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (1e9,) * 2)
+    os.utime(tmp_path / ".venv/.environment", (1e9 + 1,) * 2)
+    (tmp_path / ".venv/bin/python").symlink_to(sys.executable)
+    archive.parent.mkdir()
+
+    def made(*, fails: bool = False) -> bool:
+        """Tell whether `make` ran the command, which makes the archive or fails."""
+        answer = {"ok": False} if fails else {"ok": True, "path": str(archive)}
+        done = "exit 1" if fails else f"touch '{archive}'"
+        program.write_text(f"#!/bin/sh\ntouch '{tmp_path}/ran'\necho '{json.dumps(answer)}'\n{done}\n")
+        program.chmod(0o755)
+        subprocess.run([str(shutil.which("make")), ".venv/.warm"], cwd=tmp_path, check=True, capture_output=True)
+        ran = (tmp_path / "ran").exists()
+        (tmp_path / "ran").unlink(missing_ok=True)
+        return ran
+
+    assert made()
+    assert not made()
+    archive.unlink()
+    assert made()
+    assert not made()
+    archive.unlink()
+    assert made(fails=True)
+    assert not made(fails=True)
 
 
 def test_a_warm_cache_is_made_anew_with_what_makes_it(tmp_path: Path) -> None:

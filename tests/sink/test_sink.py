@@ -689,10 +689,10 @@ def test_a_keeper_outlives_a_storage_that_fails_for_a_while(
     here = psutil.Process()
     driver = f"host:{here.pid}:1:{QUERY}"
     sink = output.sink(rollInactivity="30s")
-    output.batch(sink, 0, {0: ["a"]}, owner=driver)
+    done = output.batch(sink, 0, {0: ["a"]}, owner=driver)
     fact = keeper.fact_of(sink, driver)
     with fact.locked() as state:
-        state.update(keeper._description(sink, driver), busy=False, jvm=[here.pid, here.create_time()], ended=ends)
+        state.update(keeper._description(sink, driver, done.open), busy=False, jvm=[here.pid, here.create_time()], ended=ends)
     failpoints.arm(f"{call}=error@1")
     try:
         keeper.run(fact.name)
@@ -709,10 +709,10 @@ def test_a_keeper_gives_up_a_storage_that_is_gone(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     driver = f"host:1:1:{QUERY}"
     sink = output.sink(rollInactivity="30s")
-    output.batch(sink, 0, {0: ["a"]}, owner=driver)
+    done = output.batch(sink, 0, {0: ["a"]}, owner=driver)
     fact = keeper.fact_of(sink, driver)
     with fact.locked() as state:
-        state.update(keeper._description(sink, driver), busy=False)
+        state.update(keeper._description(sink, driver, done.open), busy=False)
 
     def fails(*_: object) -> None:
         msg = "no answer"

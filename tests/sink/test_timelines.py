@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
-import psutil
 import pyarrow as pa
 import pytest
 
 from penstock import clock
-from penstock.options import SINK
+from penstock.query import driver
 from penstock.sink import keeper
 from penstock.sink.sink import Batch
+from penstock.storage import HostFact
 from penstock.testing import FakeClock
 from tests.support.output import QUERY, Output
+from tests.support.wait import PATIENCE_SECONDS, wait_for
 
 START = 1_767_225_600
 VALUE_AND_BUCKET = pa.schema([("value", pa.string()), ("b", pa.string())])
@@ -257,9 +263,10 @@ def test_restarted_with_other_options(output: Output, options: dict[str, str], b
 
 
 class Falling(FakeClock):
-    """A clock that falls back by a year during its first sleep; the clock that measures durations continues."""
+    """A clock that can fall back by a year; the clock that measures durations continues."""
 
     fallen_seconds = 0.0
+    falls_asleep = False
 
     def now_ns(self) -> int:
         """Return the time that the machine's clock shows."""
@@ -268,26 +275,109 @@ class Falling(FakeClock):
     def sleep(self, seconds: float) -> None:
         """Advance."""
         super().sleep(seconds)
-        self.fallen_seconds = 365 * 86_400
+        if self.falls_asleep:
+            self.fall()
         assert self.seconds < 1_001_000, "the keeper waits for the year to pass"
 
+    def fall(self) -> None:
+        """Fall back."""
+        self.fallen_seconds = 365 * 86_400
 
-def test_a_keeper_goes_on_when_the_clock_falls_back(output: Output) -> None:
+
+@pytest.mark.parametrize("when", ["before the batch ends", "before the keeper starts", "while the keeper sleeps"])
+def test_a_keeper_goes_on_when_the_clock_falls_back(
+    output: Output, host: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
     """No more rows come, and the machine's clock is set back by a year: open parts become visible when the limit has passed."""
+    monkeypatch.setattr(keeper, "_start", lambda _: 0)
     sink = output.sink(rollInactivity="60s")
+    me = driver.owner(QUERY, None)
     with clock.use(falling := Falling()):
-        output.batch(sink, 0, {0: ["1"]})
-        fact = keeper.fact_of(sink, "d1")
-        own = psutil.Process()
-        with fact.locked() as state:
-            options = sink.options.given_of(SINK)
-            state |= {
-                "options": options,
-                "sink": "s",
-                "owner": "d1",
-                "busy": False,
-                "jvm": [own.pid, own.create_time()],
-            }
+        fact = keeper.fact_of(sink, me)
+        keeper.batch_begins(fact, me)
+        done = output.batch(sink, 0, {0: ["1"]}, owner=me)
+        if when == "before the batch ends":
+            falling.fall()
+        keeper.batch_ends(fact, sink, me, done.open)
+        if when == "before the keeper starts":
+            falling.fall()
+        falling.falls_asleep = when == "while the keeper sleeps"
         keeper.run(fact.name)
     assert falling.seconds - 1_000_000 < 130
     assert output.lines() == ["1"]
+
+
+KEEPS = """
+import sys
+from penstock.sink import keeper
+keeper.run(sys.argv[1])
+print("pyarrow" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_keeper_that_has_nothing_to_do_imports_nothing(
+    output: Output, host: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """While no part's time is up, and if this process publishes them at the end of the query, the keeper's process stays small.
+
+    If the parts' time comes instead, the same process closes them, for which it imports the sink.
+    """
+    begun = []
+
+    def start(fact: HostFact) -> int:
+        command = [sys.executable, "-c", KEEPS, fact.name]
+        begun.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(host)})
+        )
+        return begun[0].pid
+
+    monkeypatch.setattr(keeper, "_start", start)
+    sink = output.sink(rollInactivity="1h" if ends else "1s")
+    me = driver.owner(QUERY, None)
+    fact = keeper.fact_of(sink, me)
+    with clock.use(clock.SystemClock()):
+        keeper.batch_begins(fact, me)
+        done = output.batch(sink, 0, {0: ["1"]}, owner=me)
+        keeper.batch_ends(fact, sink, me, done.open)
+        if ends:
+            noted = os.stat(fact.path).st_mtime_ns
+            wait_for(lambda: os.stat(fact.path).st_mtime_ns != noted, "a look of the keeper")
+            keeper.query_ended(QUERY, lambda: True)
+            assert output.lines() == ["1"]
+        said, _ = begun[0].communicate(timeout=PATIENCE_SECONDS)
+    assert said == f"{not ends}\n"
+    assert output.lines() == ["1"]
+    assert HostFact.all() == []
+
+
+def test_a_keeper_publishes_what_the_end_of_the_query_could_not(
+    output: Output, host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that hears of the end finds a damaged record and publishes nothing; the record is there again, and the keeper does it."""
+    monkeypatch.setattr(keeper, "_start", lambda _: 0)
+    sink = output.sink(rollInactivity="1h")
+    me = driver.owner(QUERY, None)
+    fact = keeper.fact_of(sink, me)
+    keeper.batch_begins(fact, me)
+    done = output.batch(sink, 0, {0: ["1"]}, owner=me)
+    keeper.batch_ends(fact, sink, me, done.open)
+    record = max((output.root / "_penstock/s/ledger").iterdir())
+    sound = record.read_bytes()
+    record.chmod(0o600)
+    record.write_bytes(sound[:-9])
+    keeper.query_ended(QUERY, lambda: True)
+    assert output.lines() == []
+    record.write_bytes(sound)
+    keeper.run(fact.name)
+    assert output.lines() == ["1"]
+    assert HostFact.all() == []
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a temporary directory of the host that no other process has facts in."""
+    (private := tmp_path / "host").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(private))
+    return private

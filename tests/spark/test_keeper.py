@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 import penstock
 from penstock.options import SINK, parse
 from penstock.sink import keeper
+from penstock.sink.ledger import Kind, OpenPart
 from penstock.sink.sink import Sink
 from penstock.spark.listener import EndListener
 from penstock.storage import HostFact, LocalStorage
@@ -97,6 +98,7 @@ def test_query_that_starts_again_is_not_ended(fact: HostFact) -> None:
 STARTS = """
 import sys
 from penstock.sink import keeper
+from penstock.sink.ledger import Kind, OpenPart
 from penstock.storage import HostFact
 print(keeper._start(HostFact(sys.argv[1])), flush=True)
 sys.stdin.read()
@@ -133,13 +135,16 @@ def test_a_process_that_has_the_number_of_a_dead_keeper_is_none(
     with fact.locked() as state:
         state["keeper"] = os.getpid()
     before = set(keeper._children)
-    keeper.batch_ends(fact, sink, "host:1:2:query", parts_open=True)
+    keeper.batch_ends(fact, sink, "host:1:2:query", [PART])
     [started] = keeper._children.keys() - before
     keeper._children[started].wait(60)
     with fact.locked() as state:
         state |= {"owner": "host:1:2:query", "keeper": os.getpid()}
     keeper.sweep()
     assert HostFact.all() == []
+
+
+PART = OpenPart("", 0, Kind("text", "none", ".txt", "a"), 0, 0, 0, 0, ())
 
 
 class Session:

@@ -75,10 +75,10 @@ class FileBatches(BatchSink[Begun, TaskResult]):
         if self._tolerance.limited:
             self._tolerance.check(self.sink.ledger.head(), results)
         done = self.sink.commit(batch, list(results))
-        parts_open = bool(done.open)
+        parts = done.open
         if self._telling is not None and self._telling.tell(driver):
-            parts_open = bool(self.sink.ledger.head().open)
-        keeper.batch_ends(keeper.fact_of(self.sink, driver), self.sink, driver, parts_open=parts_open)
+            parts = self.sink.ledger.head().open
+        keeper.batch_ends(keeper.fact_of(self.sink, driver), self.sink, driver, parts)
 
     def abort(self, query: str, results: Sequence[TaskResult]) -> None:  # noqa: ARG002 - as of the base
         """Remove what was staged for a failed batch; the keeper does nothing until the next batch or the end of the query."""

@@ -68,6 +68,7 @@ class Limits:
         """Tell whether a part that was opened in `first_batch` is closed at the end of `batch`."""
         return self.batches is not None and batch - first_batch + 1 >= self.batches
 
-    def next_expiry_ns(self, parts: Iterable[OpenPart]) -> int | None:
-        """Return when the next part expires, `None` if none is open."""
-        return min((self.expires_ns(part) for part in parts), default=None)
+    def next_look_ns(self, parts: Iterable[OpenPart], now_ns: int) -> int | None:
+        """Return when the next part expires, not before `now_ns`; `None` if none is open."""
+        expired = self.expiring(now_ns)
+        return min((now_ns if expired(part) else self.expires_ns(part) for part in parts), default=None)
