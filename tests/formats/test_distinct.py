@@ -36,13 +36,17 @@ COLUMNS: dict[str, tuple[Any, bool]] = {
     "hardly any value": (pa.array(NUMBERS, mask=NUMBERS % 100 != 0), True),
     "nothing but null": (pa.nulls(ROWS, pa.int64()), True),
     "bytes": (pa.array(NUMBERS % 256, pa.uint8()), True),
-    "texts that differ": (pa.array(NUMBERS).cast(pa.string()), True),
+    "texts that differ": (pa.array(NUMBERS).cast(pa.string()), False),
+    "texts that differ, where there are any": (pa.array(NUMBERS, mask=NUMBERS % 3 == 0).cast(pa.string()), False),
+    "texts that come twice": (pa.array(NUMBERS // 2).cast(pa.string()), True),
+    "texts of few": (pa.array(NUMBERS % 1000).cast(pa.string()), True),
+    "truth": (pa.array(NUMBERS % 2 == 0), True),
 }
 
 
 @pytest.mark.parametrize("what", COLUMNS)
-def test_numbers_that_hardly_come_twice_have_no_dictionary(what: str) -> None:
-    """Values that repeat, near or far, get a dictionary; numbers and times that do not repeat get none."""
+def test_values_that_hardly_come_twice_have_no_dictionary(what: str) -> None:
+    """Values that repeat, near or far, get a dictionary; numbers, times and texts that do not repeat get none."""
     values, has_dictionary = COLUMNS[what]
     worth = worth_a_dictionary(pa.table({"a": values}))
     assert worth is True if has_dictionary else worth == []
@@ -56,8 +60,9 @@ def test_few_rows_say_nothing() -> None:
 
 @pytest.mark.slow
 def test_rows_and_all_other_dictionaries_stay(tmp_path: Path) -> None:
-    """In one file, columns without a dictionary do not affect texts, lists, structs and names with dots, which keep theirs."""
-    struct = pa.StructArray.from_arrays([pa.array(NUMBERS), pa.array(NUMBERS % 3)], ["x", "y"])
+    """In one file, columns and members of structs without a dictionary do not affect others, lists and names with dots."""
+    inner = pa.StructArray.from_arrays([pa.array(NUMBERS).cast(pa.string()), pa.array(NUMBERS % 3)], ["x", "y"])
+    struct = pa.StructArray.from_arrays([pa.array(NUMBERS), inner], ["x", "y"], mask=pa.array(NUMBERS % 9 == 0))
     table = pa.table({
         "id": NUMBERS,
         "a.b": NUMBERS % 5,
@@ -76,8 +81,13 @@ def test_rows_and_all_other_dictionaries_stay(tmp_path: Path) -> None:
         query = "select path_in_schema, list_distinct(list(encodings)) from parquet_metadata(?) group by 1"
         encodings = {name: str(found) for name, found in connection.execute(query, [str(path)]).fetchall()}
         read = connection.execute("select * from read_parquet(?)", [str(path)]).fetchall()
-    assert {name for name, found in encodings.items() if "DICTIONARY" not in found} == {"id", "score"}
-    assert len(encodings) == 7
+    assert {name for name, found in encodings.items() if "DICTIONARY" not in found} == {
+        "id",
+        "score",
+        "struct, x",
+        "struct, y, x",
+    }  # fmt: skip - DuckDB's form of paths
+    assert len(encodings) == 8
     assert read == [tuple(row.values()) for row in table.to_pylist()]
 
 
