@@ -692,7 +692,9 @@ def test_a_keeper_outlives_a_storage_that_fails_for_a_while(
     done = output.batch(sink, 0, {0: ["a"]}, owner=driver)
     fact = keeper.fact_of(sink, driver)
     with fact.locked() as state:
-        state.update(keeper._description(sink, driver, done.open), busy=False, jvm=[here.pid, here.create_time()], ended=ends)
+        state.update(
+            keeper._description(sink, driver, done.open), busy=False, jvm=[here.pid, here.create_time()], ended=ends
+        )
     failpoints.arm(f"{call}=error@1")
     try:
         keeper.run(fact.name)

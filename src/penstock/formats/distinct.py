@@ -59,7 +59,7 @@ def _sample(table: pa.Table) -> pa.Table:
 
 def _may_differ(kind: pa.DataType) -> bool:
     """Tell whether a column of this type may have a value for each row; of fewer than 32 bits, there are few values."""
-    whole = types.is_integer(kind) and kind.bit_width >= 32  # noqa: PLR2004 - see above
+    whole = types.is_integer(kind) and kind.bit_width >= 32  # noqa: PLR2004 - the bits of the docstring
     return bool(whole or types.is_floating(kind) or types.is_timestamp(kind) or types.is_string(kind))
 
 
