@@ -1,18 +1,16 @@
 """Takes the place of a Python that Spark has started: asks the fork server for a process, and lives and ends with that process.
 
-Run by its path, by the launcher, with nothing but the standard library: its start is all that a worker's start costs. It imports the
-modules in C below `socket` and `signal`, and no `array`: these import `enum`, `collections` and others, which takes as long as the start
-of Python. If there is no server, or the server refuses the request, it becomes the Python that was asked for.
+Run by its path, by the launcher, with nothing but the standard library: its start is all that a worker's start costs. If there is no
+server, or the server refuses the request, it becomes the Python that was asked for.
 """
 
 from __future__ import annotations
 
-import _signal as signal  # type: ignore[import-not-found]
-import _socket as socket
 import os
+import signal
+import socket
 import sys
-
-_INT_BYTES = 4  # of a descriptor's number in C
+from array import array
 
 
 def ask(path: str, arguments: list[str]) -> socket.socket | None:
@@ -20,13 +18,7 @@ def ask(path: str, arguments: list[str]) -> socket.socket | None:
     connection = socket.socket(socket.AF_UNIX)
     fields = [os.getcwd(), str(len(arguments)), *arguments, *(f"{name}={value}" for name, value in os.environ.items())]
     request = os.fsencode("\0".join(fields))
-    streams = [
-        (
-            socket.SOL_SOCKET,
-            socket.SCM_RIGHTS,
-            b"".join(number.to_bytes(_INT_BYTES, sys.byteorder) for number in range(3)),
-        )
-    ]
+    streams = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [0, 1, 2]))]
     try:
         connection.connect(path)
         connection.sendmsg([len(request).to_bytes(4, "big")], streams)
