@@ -428,7 +428,7 @@ def test_bad_record_mended_in_place(spark: SparkSession, stage: Stage) -> None:
         (
             {"source": {"emit": "files", "metadataColumn": "m"}, "sink": {"format": "json"}},
             OptionError,
-            "for emit=records",
+            "metadataColumn is about the contents of files, found emit=files",
         ),
         ({"source": {"metadataColumn": "value"}, "sink": {"format": "json"}}, OptionError, "several columns"),
         ({"sink": {"path": "/elsewhere"}}, OptionError, "takes that from src and dst"),

@@ -74,11 +74,11 @@ def schema_of(metadata: dict[bytes, bytes] | None, file: pa.Schema) -> pa.Schema
 
     `file` is the schema of the file without that. A column whose type is not read here, such as variant, has its type in the file.
     """
-    told = (metadata or {}).get(SPARK_KEY)
-    if told is None:
+    noted = (metadata or {}).get(SPARK_KEY)
+    if noted is None:
         return None
     try:
-        fields = json.loads(told)["fields"]
+        fields = json.loads(noted)["fields"]
         if [field["name"] for field in fields] != file.names:
             return None
         return pa.schema([_told(field, stored) for field, stored in zip(fields, file, strict=True)])

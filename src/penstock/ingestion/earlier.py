@@ -145,14 +145,17 @@ class Earlier:
         if self.source.get("files") == ROWS or any(source.get(name) != self.source.get(name) for name in _SELECTING):
             return False
         try:
-            before, after = self._places(source)
-            roots = [f"{place.storage.resolve(place.root).rstrip('/')}/" for place in (before, after)]
-            if sink.options["checkpointLocation"] != self.checkpoint.location:
-                return roots[0] == roots[1] and set(before.rests) == set(after.rests)
-            overlap = roots[0].startswith(roots[1]) or roots[1].startswith(roots[0])
-            return overlap or entry_at(before.storage, before.root) is None
+            return self._are_same_files(source, is_lost=sink.options["checkpointLocation"] == self.checkpoint.location)
         except PenstockError:
             return source["path"] == self.source["path"]
+
+    def _are_same_files(self, source: Mapping[str, str], *, is_lost: bool) -> bool:
+        before, after = self._places(source)
+        roots = [f"{place.storage.resolve(place.root).rstrip('/')}/" for place in (before, after)]
+        if not is_lost:
+            return roots[0] == roots[1] and set(before.rests) == set(after.rests)
+        overlap = roots[0].startswith(roots[1]) or roots[1].startswith(roots[0])
+        return overlap or entry_at(before.storage, before.root) is None
 
     def _check_same(self, source: Mapping[str, str]) -> None:
         """Raise if the checkpoint belongs to another input."""

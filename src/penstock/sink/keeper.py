@@ -244,8 +244,7 @@ def _has_nothing_to_do(state: dict[str, Any]) -> bool:
     over = bool(state.get("ended")) or not _same(state["jvm"])
     if over and "until" not in state:
         state |= {"look": None, "until": clock.monotonic() + _ENDED_SECONDS}
-    look_ns, look = state.get("look") or (0, 0.0)
-    if (state["busy"] and not over) or (clock.now_ns() < look_ns and clock.monotonic() < look):
+    if (state["busy"] and not over) or not _is_time(state.get("look")):
         return False
     try:
         state["look"] = _act(state, over=over)
@@ -255,6 +254,11 @@ def _has_nothing_to_do(state: dict[str, Any]) -> bool:
     except PenstockError:
         return True  # another driver has the sink, or a person must act: the next start will say what is wrong
     return state["look"] is None
+
+
+def _is_time(look: list[float] | None) -> bool:
+    """Tell whether the time of a look has come, by one of the two clocks; there is none before the first look."""
+    return look is None or clock.now_ns() >= look[0] or clock.monotonic() >= look[1]
 
 
 def _act(state: dict[str, Any], *, over: bool) -> list[float] | None:

@@ -44,6 +44,7 @@ same header are one file to it; a file that grew beyond its old end after a cut 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock import failpoints
@@ -100,7 +101,7 @@ def check_options(options: Options, fmt: ReadFormat, storage: Storage, root: str
     if not isinstance(form, RecordFormat):
         msg = f"format={fmt.name} cannot be followed: a file of it is complete or none; expected text, json or csv"
         raise OptionError(msg)
-    if fmt.multi_line and fmt.name == "json":
+    if fmt.multi_line and not form.in_bytes(replace(fmt, encoding="UTF-8", line_sep=None)):
         msg = "multiLine=true takes a file for one document, which is whole or none, and follow=true waits for more; leave one of them out"
         raise OptionError(msg)
     if not form.in_bytes(fmt):
