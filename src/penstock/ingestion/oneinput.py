@@ -149,7 +149,7 @@ def _told(sink: Sink, query: str) -> Iterator[None]:
         places = [
             other.options["checkpointLocation"]
             for other, _, head in ingests_of(sink.storage, sink.root)
-            if by == other.sink_id or by in head.batches or head.owner.endswith(f":{by}")
+            if by in {other.sink_id, *head.batches} or (not handover.is_taken(head) and head.owner.endswith(f":{by}"))
         ]
         under = f", whose checkpoint is {places[0]!r}," if places else ""
         msg = (

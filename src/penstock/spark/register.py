@@ -68,8 +68,8 @@ def _require_python(name: str) -> None:
     if shutil.which(name) is None:
         msg = (
             f"PYSPARK_PYTHON={name!r} is not found on this machine, where Spark starts it to plan a query and to commit its batches; "
-            "name one that this machine and those of the executors have. If executors unpack it from an archive, unpack it here, too, so that "
-            "this path leads to it"
+            "name one that this machine and those of the executors have. If executors unpack it from an archive, unpack it here, "
+            "too, so that this path leads to it"
         )
         raise DependencyError(msg)
 
