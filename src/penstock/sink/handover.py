@@ -35,7 +35,7 @@ def take(sink: Sink, head: State, look: Look, query: str) -> None:
     sink.committer.publish_owed(head, look)
     taken = {"taken_by": query} if head.batches else {}
     after = successor(head, epoch=head.epoch + 1, owner=f"{_OWNER}{query}", write=unique.token(), **taken)
-    sink.committer.put(after)  # the next claim sweeps what its tasks have staged, so they need not fail before the commit
+    sink.committer.put(after)  # the next claim sweeps what that driver's tasks have staged
 
 
 def take_back(sink: Sink, head: State) -> None:
