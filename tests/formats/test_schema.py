@@ -127,6 +127,16 @@ def test_a_column_that_became_another_one_is_what_it_is_now(change: dict[str, An
     assert json.loads(to_spark(pa.schema([field])))["fields"][0]["type"] == expected
 
 
+def test_a_type_in_many_others() -> None:
+    """Documents of pages nest dozens of structs and arrays: a walk through all below for each level above would never end."""
+    kind: Any = "long"
+    for _ in range(60):
+        member = {"metadata": {"comment": "m"}, "name": "m", "nullable": True, "type": kind}
+        kind = {"containsNull": True, "elementType": {"fields": [member], "type": "struct"}, "type": "array"}
+    spark = {"fields": [{"metadata": {}, "name": "c", "nullable": True, "type": kind}], "type": "struct"}
+    assert json.loads(to_spark(to_arrow(json.dumps(spark)))) == spark
+
+
 def test_user_defined_types_are_what_they_are_stored_as() -> None:
     """The class name of a user-defined type, which a reader of the schema would load, is dropped at any depth."""
     udt = {

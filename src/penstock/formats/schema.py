@@ -144,9 +144,14 @@ def _plain(kind: Any) -> Any:  # noqa: ANN401 - Spark's JSON of a type
         return _plain(kind["sqlType"])
     inner = {key: _plain(kind[key]) for key in ("elementType", "keyType", "valueType") if key in kind}
     if "fields" in kind:
-        members = [_from_field(_to_field(field, ()), ()) for field in kind["fields"]]
-        inner["fields"] = members
+        inner["fields"] = [_plain_field(field) for field in kind["fields"]]
     return kind | inner
+
+
+def _plain_field(field: dict[str, Any]) -> dict[str, Any]:
+    """Return what `_from_field` makes of `_to_field` of a member, without a walk through its type for each level above it."""
+    metadata = {key: value for key, value in field.get("metadata", {}).items() if value or key != _COLLATIONS}
+    return {"metadata": metadata, "name": field["name"], "nullable": field["nullable"], "type": _plain(field["type"])}
 
 
 def _to_type(kind: str | dict[str, Any], path: tuple[str, ...]) -> pa.DataType:
