@@ -16,21 +16,23 @@ class Begins:
     """A queue: `TableFormat.rows` adds each piece before it yields the first of its rows, and the reader takes as many rows as came."""
 
     def __init__(self) -> None:
-        self._pieces: deque[tuple[int, int]] = deque()
+        self._pieces: deque[npt.NDArray[np.int64]] = deque()
 
     def add(self, begin: int, rows: int) -> None:
         """Add a piece of so many rows that begins at this byte."""
-        self._pieces.append((begin, rows))
+        self._pieces.append(np.broadcast_to(np.int64(begin), rows))
+
+    def add_each(self, begins: range) -> None:
+        """Add rows of which each begins at a byte of its own."""
+        self._pieces.append(np.arange(begins.start, begins.stop, begins.step, dtype=np.int64))
 
     def take(self, rows: int) -> npt.NDArray[np.int64]:
         """Return the begin of each of the next rows."""
-        begins, counts = [], []
+        taken = [np.empty(0, np.int64)]
         while rows:
-            begin, left = self._pieces.popleft()
-            taken = min(left, rows)
-            begins.append(begin)
-            counts.append(taken)
-            rows -= taken
-            if left > taken:
-                self._pieces.appendleft((begin, left - taken))
-        return np.repeat(np.array(begins, np.int64), counts)
+            piece = self._pieces.popleft()
+            taken.append(piece[:rows])
+            if len(piece) > rows:
+                self._pieces.appendleft(piece[rows:])
+            rows -= len(taken[-1])
+        return np.concatenate(taken)

@@ -51,8 +51,7 @@ def binary_batches(
     for begin in range(at, stop, step):
         data = b"".join(reads(read, begin, min(begin + step, stop), step))
         if begins is not None:
-            for place in range(begin, begin + len(data), whole):
-                begins.add(place, 1)
+            begins.add_each(range(begin, begin + len(data), whole))
         yield pa.RecordBatch.from_arrays([_cut(data, whole)], schema=schema)
 
 

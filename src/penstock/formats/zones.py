@@ -44,9 +44,8 @@ _MICROS = 1_000_000
 _YEARS_CACHED = 20_000
 _DAY = 86_400
 _EPOCH_YEAR = 1970
-_LATEST = (
-    253_370_764_800 * _MICROS
-)  # the year 9999: some zones show its last hours as those of a year that Python lacks
+# The year 9999: some zones show its last hours as those of a year that Python lacks.
+_LATEST = 253_370_764_800 * _MICROS
 _CYCLE = 146_097 * _DAY * _MICROS  # the calendar and the rules repeat after 400 years
 
 
