@@ -360,9 +360,8 @@ class Ledger:
                 self._storage.delete(f"{self._path(number)}.published")
         self.other_names.forget(look.names, look.folded)
         left = self._unfolded(look)
-        if len(left) < len(
-            look.numbers
-        ):  # a crash came before they were deleted, perhaps even before the fold was durable
+        if len(left) < len(look.numbers):
+            # A crash came before they were deleted, perhaps even before the fold was durable.
             self.fold(look.folds[-1])
             self._storage.persist(self._directory, [look.folds[-1]])
             self._delete(look.numbers[: -len(left)])
