@@ -193,9 +193,8 @@ class Sink:
         left = [f"{directory}/{name}" for directory, name in self.temporaries()]
         claimed = successor(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
         look = self.committer.put(claimed)
-        with self.committer.reading_of(
-            claimed.n, claimed.epoch
-        ):  # the next driver may have swept the half-written note
+        # The next driver may have swept the half-written note.
+        with self.committer.reading_of(claimed.n, claimed.epoch):
             note_options(self.storage, self.state, claimed.epoch, _notable(self))
         self.committer.sweep(claimed, published=look.is_published(claimed))
         for path in left:
