@@ -43,27 +43,29 @@ class TestLocalStorage(StorageContract):
 
 UMASK = """
 import os, sys, threading
-from penstock.storage._local import default_mode
-os.umask(0o077)
+from penstock.storage import _local
+_local._STATUS = sys.argv[1]
+os.umask(0o027)
 sys.setswitchinterval(1e-6)
 seen = set()
 def ask():
     for _ in range(5_000):
-        seen.add(default_mode())
+        seen.add(_local.default_mode())
 threads = [threading.Thread(target=ask) for _ in range(4)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 children = [os.fork()]
 if not children[0]:
-    os._exit(default_mode() != 0o600)
-print(seen == {0o600}, os.umask(0) == 0o077, os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
+    os._exit(_local.default_mode() != 0o640)
+print(seen == {0o640}, os.umask(0) == 0o027, os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
 """
 
 
-def test_the_umask_is_read_by_one_thread_at_a_time() -> None:
-    """Threads that publish at the same moment must not take the mask that another one has set to read it: files would be everybody's."""
+@pytest.mark.parametrize("status", ["/proc/self/status", "/nowhere"], ids=["told", "set to be read"])
+def test_threads_read_the_umask_of_the_process(status: str) -> None:
+    """Threads that publish at the same moment must not take the mask that another one has set to read it, nor leave it to the process."""
     for _ in range(3):
-        assert run_python(UMASK).stdout.split() == ["True", "True", "0"]
+        assert run_python(UMASK, status).stdout.split() == ["True", "True", "0"]
 
 
 def test_publish_completes_after_a_crash_between_the_two_names(storage: Storage, root: str) -> None:

@@ -20,6 +20,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import stat as stat_bits
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -127,12 +128,13 @@ class FullSync:
 _OS = cast("_System", FullSync(fcntl.F_FULLFSYNC) if hasattr(fcntl, "F_FULLFSYNC") else os)
 _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # do not wait for the writer of a pipe
 _durable: set[str] = set()
-# The umask can only be read by setting it, for an instant in which nothing may be made whose permissions follow it, in this process or
-# in a fork of it, and in which no other thread may read it.
-_umask_applies = threading.Lock()
+# Only for systems that do not tell the umask. It is held for two calls that never wait: whoever makes a file or forks waits for nobody.
+_umask_is_set = threading.Lock()
 os.register_at_fork(
-    before=_umask_applies.acquire, after_in_parent=_umask_applies.release, after_in_child=_umask_applies.release
+    before=_umask_is_set.acquire, after_in_parent=_umask_is_set.release, after_in_child=_umask_is_set.release
 )
+_STATUS = "/proc/self/status"
+_TOLD_UMASK = re.compile(rb"^Umask:\s*([0-7]+)$", re.MULTILINE)
 _DURABLE_MAX = 10_000  # how many names are remembered; a process may make buckets for years
 
 
@@ -151,8 +153,7 @@ class LocalWriteHandle:
             if keep is None:
                 self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
                 return
-            with _umask_applies:
-                self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            self._fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
             try:
                 self._os.lseek(self._fd, keep, os.SEEK_SET)
             except OSError:
@@ -515,8 +516,7 @@ class LocalStorage(ShownInListings):
     def _make_one(self, path: str, mode: int) -> bool:
         """Make one directory; tell whether it is new. `FileNotFoundError` if the directory above it is not there."""
         try:
-            with _umask_applies:
-                self._os.mkdir(path, mode)
+            self._os.mkdir(path, mode)
         except FileExistsError:
             if not self._is_directory(path):
                 raise StorageError(_in_the_way(path)) from None
@@ -567,7 +567,19 @@ class LocalStorage(ShownInListings):
 
 def default_mode(system: _System = _OS, *, directory: bool = False) -> int:
     """Return the permissions that this process's umask leaves to a new file or directory."""
-    with _umask_applies:
-        mask = system.umask(0o022)
-        system.umask(mask)
+    mask = _told_mask() if system is _OS else None
+    if mask is None:
+        with _umask_is_set:  # what another thread makes meanwhile is closed to others, never open to them
+            mask = system.umask(0o077)
+            system.umask(mask)
     return (0o777 if directory else 0o666) & ~mask
+
+
+def _told_mask() -> int | None:
+    """Return the umask as Linux tells it; `None` on another system, where it can only be read by setting it."""
+    try:
+        with open(_STATUS, "rb", buffering=0) as file:
+            told = _TOLD_UMASK.search(file.read())
+    except OSError:
+        return None
+    return int(told[1], 8) if told else None
