@@ -29,7 +29,7 @@ from penstock.storage._in_turn import InTurn
 from penstock.testing import FakeClock, ObjectStore
 from tests.support.wait import PATIENCE_SECONDS
 
-REQUESTS = {"put", "upload", "copy", "head", "begin", "get", "objects", "behind", "has_below", "remove"}
+REQUESTS = {"put", "upload", "copy", "head", "begin", "get", "objects", "listed_after", "has_below", "remove"}
 
 
 class Counted:
@@ -62,7 +62,7 @@ def as_paid(asked: Counter[str]) -> dict[str, int]:
     """Return the requests that S3 bills, by kind: a copy is three requests (begin, copy, finish)."""
     return {
         "writes": asked["put"] + 3 * asked["copy"],
-        "listings": asked["objects"] + asked["behind"] + asked["has_below"],
+        "listings": asked["objects"] + asked["listed_after"] + asked["has_below"],
         "reads": asked["head"] + asked["begin"] + asked["get"],
         "deletions": asked["remove"],
     }
@@ -193,12 +193,12 @@ def test_names_that_rise_cost_one_request(counted: Counted) -> None:
         counted.store.put("in/day=30/_hidden/03002", b"x", "")
         counted.store.put("in/day=30/deep/03003", b"x", "")
         assert [arrival.file.path for arrival in scan.refresh().came] == ["day=29/03000", "day=30/03001"]
-        assert counted.taken() == {"behind": 1}
+        assert counted.taken() == {"listed_after": 1}
         assert scan.passed_over == {"day=30/deep"}
         for _ in range(10):
             clock.sleep(20)
             assert scan.refresh().came == []
-        assert counted.taken() == {"behind": 10}
+        assert counted.taken() == {"listed_after": 10}
 
 
 def test_empty_objects_cost_no_request_where_names_rise(counted: Counted) -> None:
@@ -222,7 +222,7 @@ def test_empty_objects_cost_no_request_where_names_rise(counted: Counted) -> Non
         for name, data in (files | {"d": b"", "d/e": b"", "m": b"", "m/n": b"", "m/n/o": b"1"}).items():
             counted.store.put(f"in/{name}", data, "")
         assert {arrival.file.path for arrival in scan.refresh().came} == {*files, "m/n/o"}
-        assert counted.taken() == {"behind": 1}
+        assert counted.taken() == {"listed_after": 1}
 
 
 def test_names_that_do_not_quite_rise_are_found(counted: Counted) -> None:

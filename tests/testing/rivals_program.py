@@ -32,11 +32,8 @@ SRC, ROOT = "/in", "/out"
 TEXT = pa.schema([("value", pa.string())])
 SOURCE = {"path": SRC}
 NAMES = "ab"
-REFUSED = (
-    CheckpointMismatch,
-    Fenced,
-    StorageError,
-)  # the last by a task on HDFS, whose open file another driver has swept
+# `StorageError` comes from a task on HDFS, whose open file another driver has swept.
+REFUSED = (CheckpointMismatch, Fenced, StorageError)
 _STEP_SECONDS = 10
 
 
@@ -86,16 +83,15 @@ class Rivals:
             self._note(self.memory.noted(which, plans))
         number = plans.done
         batch = Batch(name, number, f"{name}{number}")
-        with _on(storage):
-            batches = IngestBatches(self._sink(name, storage), TEXT, lambda *_: iter(()))
-            try:
-                owner = f"host:{life}:0:{name}"
-                begun = batches.begin(owner, batch)
-                rows = b"".join(map(lines_of, plans.batches[number]))
-                result = batches.sink.write(begun, name, number, 0, TEXT, iter([rows]))
-                batches.commit(owner, batch, [result])
-            except REFUSED as error:
-                return error.message
+        batches = IngestBatches(self._sink(name, storage), TEXT, lambda *_: iter(()))
+        try:
+            owner = f"host:{life}:0:{name}"
+            begun = batches.begin(owner, batch)
+            rows = b"".join(map(lines_of, plans.batches[number]))
+            result = batches.sink.write(begun, name, number, 0, TEXT, iter([rows]))
+            batches.commit(owner, batch, [result])
+        except REFUSED as error:
+            return error.message
         self._note(self.memory.noted(which, replace(self.memory.plans[which], done=number + 1)))
         return ""
 
@@ -125,10 +121,14 @@ def put(storage: Storage, name: str) -> None:
 
 
 @contextmanager
-def _on(storage: Storage) -> Iterator[None]:
-    """Have ingests look for their input on a storage, and have no keepers; nothing stays open."""
+def simulated() -> Iterator[None]:
+    """Have ingests look for their input on the storage of their output, and have no keepers; nothing stays open.
+
+    It is entered once for all ingests of a test, because these stand still and end in any order.
+    """
 
     def earlier(self: OneInput) -> Earlier:
+        storage = self.sink.storage
         return Earlier(storage, SOURCE, storage, ROOT, Checkpoint(self.sink.options["checkpointLocation"]))
 
     with (

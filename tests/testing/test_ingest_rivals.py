@@ -29,7 +29,7 @@ from tests.support.effort import effort
 from tests.testing.actors import Actor, Stop
 from tests.testing.actors import storage as actors_storage
 from tests.testing.crashes import crashed
-from tests.testing.rivals_program import SRC, Rivals, RivalsProgram, complaints, put
+from tests.testing.rivals_program import SRC, Rivals, RivalsProgram, complaints, put, simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,9 +44,9 @@ SCENES: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def same_each_time() -> Iterator[None]:
-    """Have the same times and names in each run."""
+    """Have the same times and names in each run, all on simulated storages."""
     tokens = count(1)
-    with clock.use(FakeClock()), unique.use(lambda: f"{next(tokens):032d}"):
+    with clock.use(FakeClock()), unique.use(lambda: f"{next(tokens):032d}"), simulated():
         yield
 
 

@@ -579,7 +579,7 @@ def _told_mask() -> int | None:
     """Return the umask as Linux tells it; `None` on another system, where it can only be read by setting it."""
     try:
         with open(_STATUS, "rb", buffering=0) as file:
-            told = _TOLD_UMASK.search(file.read())
+            line = _TOLD_UMASK.search(file.read())
     except OSError:
         return None
-    return int(told[1], 8) if told else None
+    return int(line[1], 8) if line else None
