@@ -594,8 +594,9 @@ def test_ctrl_c_in_the_first_moment(tmp_path: Path, module: str, *, ignored: boo
     """A signal while the command is still being imported gives the usual message, without a traceback; an ignored SIGINT has no effect."""
     hook = f"import os, sys; sys.addaudithook(lambda event, of: event == 'import' and of[0] == {module!r} and os.kill(os.getpid(), 2))"
     (tmp_path / "sitecustomize.py").write_text(hook)
-    ignore = "signal.signal(2, signal.SIG_IGN) if sys.argv.pop(1) == 'True' else None"
-    code = f"import signal, sys; {ignore}; import penstock.cli; penstock.cli.main()"
+    # Set in any case: what a shell starts in the background ignores SIGINT, and so would these tests.
+    chosen = "signal.signal(2, signal.SIG_IGN if sys.argv.pop(1) == 'True' else signal.default_int_handler)"
+    code = f"import signal, sys; {chosen}; import penstock.cli; penstock.cli.main()"
     command = [sys.executable, "-c", code, str(ignored), "files", "--help"]
     variables = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
@@ -605,6 +606,7 @@ def test_ctrl_c_in_the_first_moment(tmp_path: Path, module: str, *, ignored: boo
 PARSED = """
 import os, signal, sys
 import typer.main
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from penstock.cli import main
 
 parsed = typer.main.get_command

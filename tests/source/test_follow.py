@@ -25,8 +25,9 @@ from penstock import clock
 from penstock.errors import BadRecord, FileChanged, OptionError, StorageError
 from penstock.formats import families
 from penstock.options import SOURCE, parse
-from penstock.source import configured
+from penstock.source import configured, scan
 from penstock.source.followed import FollowPlanner
+from penstock.source.scan import Changes, Scan
 from penstock.storage._local import LocalReadHandle
 from penstock.testing import CrashHdfs, FakeClock
 from tests.support.driven import TEXT, DrivenSource
@@ -527,6 +528,96 @@ def test_a_file_whose_rotated_one_is_its_beginning_does_not_wait(src: Path) -> N
         assert query.run() == [("x", number)]
     add(src / "app.csv-other", "a,b\ny,7\n")  # longer than the file with the header alone, and different from this one
     assert query.run() == [("y", 7)]
+
+
+@pytest.mark.parametrize("read", [0, 1])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_copy_that_is_seen_together_with_its_longer_original_is_not_read(src: Path, read: int, restart: bool) -> None:
+    """One look shows a complete copy and an original that has grown since, which is cut before the next look: no row comes twice."""
+    query = Query(src)
+    add(src / "app.log", "1\n" * read)
+    query.run()
+    add(src / "app.log", "2\n")
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    add(src / "app.log", "3\n")
+    query.plan()  # one look
+    os.truncate(src / "app.log", 0)
+    if restart:
+        query.restart()
+    assert query.run() == []
+
+
+@pytest.mark.parametrize("made", ["", "1\n"])
+@pytest.mark.parametrize("grown", ["", "3\n"])
+def test_a_copy_that_was_listed_while_it_was_made_is_not_read(
+    src: Path, made: str, grown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look shows a copy that is still empty, or has its first bytes; when the original is cut, the copy is complete."""
+    monkeypatch.setattr(scan, "_LOOK_AGAIN", 0)  # as in a directory of many files, where each has its turn seldom
+    query = Query(src)
+    add(src / "app.log", "1\n2\n")
+    assert query.run() == ["1", "2"]
+    (src / "app.log.1").write_text(made)
+    assert query.run() == []
+    add(src / "app.log.1", "1\n2\n"[len(made) :])
+    add(src / "app.log", grown)
+    query.plan()  # one look
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "4\n")
+    assert query.run() == ["4"]
+
+
+@pytest.mark.parametrize("reading", range(1, 5))
+def test_an_original_that_is_cut_while_its_copy_is_looked_at(
+    src: Path, reading: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look that finds the copy has found the original whole; it is cut before one of the next readings of that look."""
+    lines = [f"a line of some length, number {number}" for number in range(200)]
+    query = Query(src)
+    add(src / "app.log", "\n".join(lines) + "\n")
+    assert query.run() == lines
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    read, left = LocalReadHandle.read, [reading]
+    number = str((src / "app.log").stat().st_ino)
+
+    def raced(self: LocalReadHandle, offset: int, length: int) -> bytes:
+        left[0] -= self.info().identity == number
+        if not left[0]:
+            os.truncate(src / "app.log", 0)
+        return read(self, offset, length)
+
+    monkeypatch.setattr(LocalReadHandle, "read", raced)
+    assert not query.plan()
+    assert left[0] <= 0
+    add(src / "app.log", "another\n")
+    assert query.run() == ["another"]
+
+
+@pytest.mark.parametrize("read", [0, 1])
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_copy_that_the_listing_missed_is_not_read(
+    src: Path, read: int, grows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names are listed, a copy is made, the original grows, and sizes are taken: the size that was seen is beyond a copy that was not."""
+    query = Query(src)
+    add(src / "app.log", "1\n" * read)
+    query.run()
+    refresh = Scan.refresh
+
+    def raced(self: Scan, *args: Any, **options: Any) -> Changes:
+        monkeypatch.setattr(Scan, "refresh", refresh)
+        add(src / "app.log", "2\n3\n")
+        changes = self.refresh(*args, **options)
+        (src / "app.log.1").write_text("1\n" * read + "2\n")  # what a copier made between names and sizes
+        if grows:
+            add(src / "app.log", "4\n")
+        return changes
+
+    monkeypatch.setattr(Scan, "refresh", raced)
+    query.plan()  # one look
+    rows = query.read()
+    os.truncate(src / "app.log", 0)
+    assert rows + query.run() == ["2", "3", "4"][: 2 + grows]
 
 
 @pytest.mark.parametrize("restart", [False, True])

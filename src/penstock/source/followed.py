@@ -33,6 +33,10 @@ that (`follow.seen`). The failures that this prevents; users of Fluent Bit, Vect
 12. *The copy is overtaken*: the follower reads on between copy and cut, and dies. The copy is shorter than what was read. Rule: the
     offset also has earlier positions up to which the file was planned (`Growing.earlier`), back to the time before which no copy can
     still be waiting.
+13. *The copy is overtaken before anybody has seen it*: names are listed, the copy is made, the original grows and its size is taken; all
+    of that is planned, and the original is cut. The copy is shorter than what was read, and of no earlier position. Rule: names are
+    listed once more after sizes, and a size counts only if no copy has come meanwhile; a copy that was seen is marked
+    (`Beside.mark`) before its original is planned further.
 
 A file has one state, whatever names lead to it: of two links to one inode one is followed. Empty files have none. State is O(files that
 are there): files that grow are in the offset, and closed files are beside it if there is a place for that (`stateLocation`). State that

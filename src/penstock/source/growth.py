@@ -85,7 +85,7 @@ class Beside:
     def __init__(self, storage: Storage, root: str) -> None:
         self._storage = storage
         self._root = root
-        self._heads: dict[str, bytes] = {}
+        self._heads: dict[str, tuple[bytes, bool]] = {}
         self._folders: dict[str, dict[str, list[str]]] = {}
 
     def again(self) -> None:
@@ -130,36 +130,39 @@ class Beside:
     def may_be_copy(self, file: FileVersion, known: Growing) -> bool:
         """Tell whether a new file may be a copy of a followed file that is still being made: whether all its bytes are in that file, too.
 
-        It also may be one if the followed file was cut a moment ago, which the next look notices.
+        It also may be one if the followed file was cut a moment ago, which the next look notices. So that they differ counts only if the
+        followed file still had its bytes afterwards.
         """
         if not known.size or not is_named_like(file.path, known.path):
             return False
         try:
             size = min(file.size, known.size, _COMPARED_BYTES)
-            if self._head(file)[:size] != self._head(known)[:size]:
-                return False
+            head, kept = self._head(known)
+            if self._head(file)[0][:size] != head[:size]:
+                return not kept
             with self.open(file) as handle, self.open(known) as original:
-                if known.at and seen(original, known.at) != known.digest:
-                    return True
                 if known.at and file.size >= known.at and seen(handle, known.at) != known.digest:
                     return False
                 start = max(file.size - _COMPARED_BYTES, 0)
-                return handle.read(start, file.size - start) == original.read(start, file.size - start)
+                alike = handle.read(start, file.size - start) == original.read(start, file.size - start)
+                return alike or not _has_kept(original, known)
         except StorageError:
             return False
 
-    def mark(self, known: Growing, size: int) -> None:
-        """Record a position for a copy of `size` bytes, fewer than are planned, so that the copy is recognised when the file is cut."""
-        if 0 < size < known.at and all(at > size for at, _, _ in known.earlier):
-            digest = self.seen(known, size)
-            if digest is not None:
-                known.earlier = ((size, digest, self._storage.now_ns()), *known.earlier[-1:])
+    def mark(self, known: Growing, copy: FileVersion) -> None:
+        """Record a position for a copy with fewer bytes than its original, so that it is recognised when that is read further and cut."""
+        if 0 < copy.size < known.size and all(at > copy.size for at, _, _ in known.earlier):
+            digest = self.seen(copy, copy.size)
+            if digest is not None and digest == self.seen(known, copy.size):
+                known.earlier = ((copy.size, digest, self._storage.now_ns()), *known.earlier[-1:])
 
-    def _head(self, file: Growing | FileVersion) -> bytes:
+    def _head(self, file: Growing | FileVersion) -> tuple[bytes, bool]:
+        """Return the first bytes of a file as of this look, and whether it had all that was read of it after that."""
         path = (file.place if isinstance(file, Growing) else None) or file.path
         if path not in self._heads:
             with self.open(file) as handle:
-                self._heads[path] = handle.read(0, _COMPARED_BYTES)
+                head = handle.read(0, _COMPARED_BYTES)
+                self._heads[path] = head, not isinstance(file, Growing) or _has_kept(handle, file)
         return self._heads[path]
 
     def unlisted(self, file: Growing, listed: Container[str], *, copies: bool) -> tuple[str, Entry] | None:
@@ -216,6 +219,11 @@ class Beside:
                 if handle.info().identity == entry.identity and (not file.at or seen(handle, file.at) == file.digest):
                     return entry
         return None
+
+
+def _has_kept(handle: ReadHandle, file: Growing) -> bool:
+    """Tell whether an open file still begins with what was read of it."""
+    return not file.at or seen(handle, file.at) == file.digest
 
 
 def is_named_like(path: str, original: str) -> bool:

@@ -14,15 +14,16 @@ from penstock.formats.encryption import is_encrypted
 from penstock.source.cursor import FileVersion
 from penstock.source.follow import seen
 from penstock.source.growth import COPY_NS, Away, Beside, Growing, is_named_like
-from penstock.source.scan import Scan
+from penstock.source.scan import Changes, Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from penstock.options import Options
     from penstock.storage import Storage
 
 _log = logging.getLogger("penstock.source")
+_LOOKS = 3  # how often all is looked at again because names and sizes do not belong together
 
 
 class GrowingFiles:
@@ -38,6 +39,7 @@ class GrowingFiles:
         self._scan = Scan.of(storage, root, options)
         self.beside = Beside(storage, root)
         self._now: dict[str, FileVersion] = {}
+        self._later = Changes()  # what a listing has shown that is not in `_now` yet
         self._told = told
         self.files = [Growing.of(entry) for entry in form.get("growing", ())]
         self.files += [Growing.of(entry, closed=True) for entry in form.get("closed", ())]
@@ -62,7 +64,21 @@ class GrowingFiles:
         }
 
     def refresh(self) -> None:
-        """Take in which files appeared, disappeared or grew, and which were renamed or cut."""
+        """Take in which files appeared, disappeared or grew, and which were renamed or cut.
+
+        Names are listed once more after sizes were taken: a copy that the first listing did not show may have fewer bytes than its
+        original (failure 13). Then all is looked at again.
+        """
+        overtaken: list[Growing] = []
+        for _ in range(_LOOKS):
+            self._refresh()
+            overtaken = self._overtaken()
+            if not overtaken:
+                return
+        for file in overtaken:
+            file.size = file.at  # so that no more of it is planned before the next look
+
+    def _refresh(self) -> None:
         self.beside.again()
         self._list()
         for file in self._matched():
@@ -73,13 +89,31 @@ class GrowingFiles:
             elif not self._waits_as_copy(file):
                 self.files.append(Growing(file.path, file.identity, 0, "", file.size, file.modified_ns))
 
+    def _overtaken(self) -> list[Growing]:
+        """List names again; return the files with unread bytes of which a copy may have come, or grown, since the listing before."""
+        unread = [file for file in self.files if file.unread]
+        if not unread:
+            return []
+        followed = {file.path for file in self.files}
+        self._later = self._listed(self._now.keys() - followed)
+        new = [arrival.file for arrival in self._later.came if arrival.file.path not in followed]
+        return [file for file in unread if any(self.beside.may_be_copy(other, file) for other in new)]
+
     def _list(self) -> None:
-        """Take in a listing, and look at all files that are not closed."""
+        """Take in a listing, and look at all files but the closed ones: also at those that wait as copies, or were empty so far."""
+        later, self._later = self._later, Changes()
+        self._take_in(later)
+        self._take_in(self._listed(self._now.keys() - {file.path for file in self.files if file.closed}))
+
+    def _listed(self, look_at: Iterable[str]) -> Changes:
+        """Return what has changed since the last listing; after a failure the next one returns everything."""
         try:
-            changes = self._scan.refresh([file.path for file in self.files if not file.closed])
+            return self._scan.refresh(look_at)
         except StorageError:
-            self._now = {}
+            self._now, self._later = {}, Changes()
             raise
+
+    def _take_in(self, changes: Changes) -> None:
         for file in changes.gone:
             self._now.pop(file.path, None)
         for file in (arrival.file for arrival in changes.came):
@@ -227,7 +261,7 @@ class GrowingFiles:
             return False
         for known in self.files:
             if self.beside.may_be_copy(file, known):
-                self.beside.mark(known, file.size)
+                self.beside.mark(known, file)
                 return True
         return False
 
