@@ -15,6 +15,7 @@ import pytest
 from penstock import clock
 from penstock.errors import DamagedState, FileTooLate, NotThere, OptionError
 from penstock.options import SOURCE, parse
+from penstock.source import sides
 from penstock.source.plan import Planner
 from penstock.storage import LocalStorage
 from penstock.testing import CrashHdfs, FakeClock, ObjectStore
@@ -826,6 +827,22 @@ def test_long_plans_go_beside_the_offset(folder: Folder, tmp_path: Path) -> None
     assert len(os.listdir(state)) == 2
     planner.committed(second)
     assert os.listdir(state) == [second["plan"]["file"]]
+
+
+def test_two_sources_that_were_given_one_place_for_their_plans(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HZ-21: one of them removes the other's plan: that is told with its cause, and planned anew in a place of its own it is whole."""
+    monkeypatch.setattr(sides, "INLINE_BYTES", 10)
+    folder.put("a", 1000)
+    folder.put("b", 1001)
+    state = str(tmp_path / "state")
+    first, second = (folder.planner(state=state, maxFilesPerTrigger=limit) for limit in ("1", "2"))
+    lost = through_json(second.latest(second.initial()))
+    first.committed(through_json(first.latest(first.initial())))
+    with pytest.raises(DamagedState, match=r"is missing; restore .* give each a stateLocation of its own"):
+        folder.planner(state=state).splits(lost)
+    assert batches(folder.planner(state=str(tmp_path / "own"))) == [["a", "b"]]
 
 
 def test_ten_thousand_names_in_one_offset() -> None:
