@@ -236,7 +236,7 @@ def test_replay_to_the_checkpoint_drops_what_is_after(root: str) -> None:
 def test_windows_over_segments_that_are_full_and_one_that_is_not(root: str) -> None:
     """APX-60, APX-61, APX-67: what was committed goes with its whole segments, at once or with a later commit; all other records stay."""
     windows = {window: [b"%d" % window * 90] * 32 for window in range(3)}
-    size = 6 << 10  # less than two windows
+    size = 2 << 10  # less than a window
     _filled(root, windows, segment_size=size)
     found: list[bytes] = []
     with Manager(root, found.append, segment_size=size) as manager:
