@@ -81,9 +81,9 @@ def test_a_line_that_is_flushed_byte_by_byte_is_never_cut(src: Path, encoding: s
     assert query.rows == lines
 
 
-@pytest.mark.parametrize("sep", ["||", "aba", "\n\n"])
+@pytest.mark.parametrize("sep", ["|", "||", "aba", "\n\n"])
 def test_separators_that_come_in_pieces(src: Path, sep: str) -> None:
-    """A separator of several characters that arrives byte by byte, or overlaps itself, ends a record once it is complete."""
+    """APX-44: a separator that arrives byte by byte, or overlaps itself, ends a record once it is complete; until then it is held."""
     query = Query(src, lineSep=sep)
     text = sep.join(["r1", "r2", "", "r4"]) + sep
     for byte in text.encode():
@@ -93,7 +93,7 @@ def test_separators_that_come_in_pieces(src: Path, sep: str) -> None:
 
 
 def test_json_and_csv_grow_too(src: Path, tmp_path: Path) -> None:
-    """JSON lines and CSV with a header and line breaks inside quotes are followed record by record."""
+    """APX-42: JSON lines and CSV with a header and line breaks inside quotes are followed record by record."""
     query = Query(src, JSON, format="json")
     for piece in ('{"n": 1}\n{"n"', ": 2}\n", '{"n": 3}'):
         add(src / "a.json", piece)
@@ -807,7 +807,7 @@ def test_links_to_one_file_are_one_file(src: Path) -> None:
     ],
 )
 def test_what_cannot_be_followed_is_refused_by_name(src: Path, options: dict[str, str], words: str) -> None:
-    """Formats without lines, encodings whose lines cannot be found, and options for whole files are refused before anything is read."""
+    """APX-43: formats without lines, encodings whose lines cannot be found, and a start at the end are refused before anything is read."""
     value = TEXT.replace("string", "binary") if options.get("format") == "binary" else TEXT
     with pytest.raises(OptionError, match=words):
         Query(src, value, **options)

@@ -92,7 +92,7 @@ def aside(fmt: str = "text", schema: pa.Schema = TEXT, **options: Any) -> NamedF
 
 
 def test_each_record_stands_beside_its_row(names: Names) -> None:
-    """Small files parsed together, an empty one and one without a final line end: each record has the columns of its own row."""
+    """IBM-5: small files parsed together, an empty one, one without a final line end: each record has the columns of its own row."""
     rows = []
     expected = []
     for k in range(300):

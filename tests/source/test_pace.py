@@ -91,7 +91,7 @@ def test_a_run_of_what_is_there_waits_for_it(tmp_path: Path, time: FakeClock, fo
 
 @FOLLOW
 def test_a_directory_is_listed_once_in_its_sleep_time(tmp_path: Path, time: FakeClock, follow: str) -> None:
-    """The files of one listing are read batch by batch, without another listing; later files are seen when the sleep is over."""
+    """APX-29: one listing is read batch by batch; later files are seen when the sleep is over, or by a query that starts meanwhile."""
     for name in ("a", "b"):
         put(tmp_path / "in", name)
     source = planner(tmp_path / "in", sleepTime="1m", maxFilesPerTrigger="1", follow=follow)
@@ -102,6 +102,7 @@ def test_a_directory_is_listed_once_in_its_sleep_time(tmp_path: Path, time: Fake
     assert names == ["b"]
     time.sleep(59)
     assert read(source, at) == ([], at)
+    assert read(planner(tmp_path / "in", sleepTime="1m", follow=follow), at)[0] == ["c"]
     time.sleep(2)
     assert read(source, at)[0] == ["c"]
 
@@ -124,7 +125,7 @@ def test_a_strict_source_fails_without_its_directory(tmp_path: Path, follow: str
 def test_a_directory_that_is_not_there_is_waited_for(
     tmp_path: Path, follow: str, starting: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """IBM-3: a source whose directory comes later reads its files then, and has logged once that it waits."""
+    """IBM-3, SPK-13: a source whose directory comes later reads its files then, and has logged once that it waits."""
     if follow == "true" and starting != "earliest":
         pytest.skip("follow=true has no startingFrom")
     source = planner(tmp_path / "in", strictMode=False, follow=follow, startingFrom=starting)

@@ -15,9 +15,11 @@ import pytest
 from penstock import clock
 from penstock.errors import DamagedState, FileTooLate, NotThere, OptionError
 from penstock.options import SOURCE, parse
+from penstock.source import sides
 from penstock.source.plan import Planner
 from penstock.storage import LocalStorage
-from penstock.testing import FakeClock
+from penstock.testing import CrashHdfs, FakeClock, ObjectStore
+from penstock.testing.objects import StoredObject, StoreImage
 
 SECOND = 1_000_000_000
 
@@ -401,7 +403,7 @@ def test_whole_files_are_not_cut(folder: Folder) -> None:
 
 
 def test_replay_reads_the_plan_not_the_directory(folder: Folder) -> None:
-    """A batch replayed after the directory changed has the same splits."""
+    """APX-23: a batch replayed after the directory changed has the same splits."""
     folder.put("a", 1000)
     planner = folder.planner()
     end = through_json(planner.latest(planner.initial()))
@@ -710,7 +712,7 @@ def test_run_ends_although_its_last_files_went(folder: Folder) -> None:
 
 
 def test_run_that_finds_nothing_has_no_batch(folder: Folder) -> None:
-    """Failure 6 needs no batch if none was planned before: the directory is empty."""
+    """APX-33: failure 6 needs no batch if none was planned before: the directory is empty."""
     planner = folder.planner()
     planner.prepare_available_now()
     start = planner.initial()
@@ -813,7 +815,7 @@ def test_more_changes_than_the_offset_can_tell_apart(folder: Folder, caplog: pyt
 
 @pytest.mark.slow
 def test_long_plans_go_beside_the_offset(folder: Folder, tmp_path: Path) -> None:
-    """A plan of thousands of files goes to a separate record that the offset names; it is deleted when the batch is done."""
+    """APX-54: a plan of thousands of files goes to a record in `state` that the offset names; it is deleted when the batch is done."""
     for i in range(4000):
         folder.put(f"file-{i:05}", 1000 + i)
     state = str(tmp_path / "state")
@@ -825,6 +827,58 @@ def test_long_plans_go_beside_the_offset(folder: Folder, tmp_path: Path) -> None
     assert len(os.listdir(state)) == 2
     planner.committed(second)
     assert os.listdir(state) == [second["plan"]["file"]]
+
+
+def test_two_sources_that_were_given_one_place_for_their_plans(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HZ-21: one of them removes the other's plan: that is told with its cause, and planned anew in a place of its own it is whole."""
+    monkeypatch.setattr(sides, "INLINE_BYTES", 10)
+    folder.put("a", 1000)
+    folder.put("b", 1001)
+    state = str(tmp_path / "state")
+    first, second = (folder.planner(state=state, maxFilesPerTrigger=limit) for limit in ("1", "2"))
+    lost = through_json(second.latest(second.initial()))
+    first.committed(through_json(first.latest(first.initial())))
+    with pytest.raises(DamagedState, match=r"is missing; restore .* give each a stateLocation of its own"):
+        folder.planner(state=state).splits(lost)
+    assert batches(folder.planner(state=str(tmp_path / "own"))) == [["a", "b"]]
+
+
+def test_ten_thousand_names_in_one_offset() -> None:
+    """SPK-12: 10,000 files are one batch, which comes back from a log as it was."""
+    keys = [f"file-{number:05}" for number in range(10_000)]
+    store = ObjectStore(StoreImage(tuple((f"in/{key}", StoredObject(b"x", 1000 * SECOND)) for key in keys)))
+    checked = parse(SOURCE, {"path": "/in", "settle": "0", "maxFilesPerTrigger": "10000"}, what="source")
+    planner = Planner(store.storage(), "/in", checked, divisible=lambda _: True)
+    assert names(planner, through_json(planner.latest(planner.initial()))) == keys
+
+
+def test_upload_that_began_before_the_last_scan(caplog: pytest.LogCaptureFixture) -> None:
+    """HZ-11: a store dates an object by when its upload began: completed after a scan it is read within lateness, and reported beyond."""
+    store = ObjectStore(StoreImage((("in/first", StoredObject(b"x\n", 1000 * SECOND)),)))
+    checked = parse(SOURCE, {"path": "/in", "settle": "0", "lateness": "100s"}, what="source")
+    planner = Planner(store.storage(), "/in", checked, divisible=lambda _: True)
+    assert batches(planner) == [["first"]]
+    first = through_json(planner.latest(planner.initial()))
+    store._objects["in/within"] = StoredObject(b"x\n", 900 * SECOND)
+    store._objects["in/beyond"] = StoredObject(b"x\n", 899 * SECOND)
+    with caplog.at_level(logging.WARNING, "penstock.source"):
+        assert batches(planner, first) == [["within"]]
+    assert "'beyond'" in caplog.text
+
+
+@pytest.mark.parametrize("store", [CrashHdfs, ObjectStore])
+def test_root_of_a_storage(store: type[CrashHdfs | ObjectStore]) -> None:
+    """IBM-4: the root of a file system or of a bucket is a directory as any other; what lies deeper is not read unless asked for."""
+    storage = store().storage()
+    storage.make_directory("/d")
+    for name in ("/a", "/b", "/d/c"):
+        storage.put_if_absent(name, b"x\n")
+    for deep, found in (("false", ["a", "b"]), ("true", ["a", "b", "d/c"])):
+        options = {"path": "/", "settle": "0", "recursiveFileLookup": deep}
+        planner = Planner(storage, "/", parse(SOURCE, options, what="source"), divisible=lambda _: True)
+        assert sorted(names(planner, planner.latest(planner.initial()))) == found
 
 
 def test_offset_of_another_source_is_refused(folder: Folder) -> None:

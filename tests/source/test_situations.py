@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import json
 import lzma
@@ -19,6 +20,7 @@ from penstock.errors import BadFile, FileChanged, OptionError, StorageError
 from penstock.formats.ddl import parsed
 from penstock.options import SOURCE, parse
 from penstock.source import configured
+from tests.support.driven import TEXT, DrivenSource
 
 SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"  # a frame of zstd that holds no data
 # A block of bgzip is gzip with an extra field in its header; the blocks of the others begin behind ten bytes.
@@ -102,7 +104,7 @@ def test_files_of_any_name_are_read(folder: Folder) -> None:
 
 
 def test_members_frames_and_names_in_capitals(folder: Folder) -> None:
-    """HZ-24: everything after the first member counts, also empty members and frames without data; lines may span members."""
+    """HZ-24, IBM-6: everything after the first member counts, also empty members and frames without data; lines may span members."""
     folder.put("a.gz", gzip.compress(b"1\n2") + gzip.compress(b"") + gzip.compress(b"\n3\n"))
     folder.put("b.BZ2", bz2.compress(b"4\n5") + bz2.compress(b"6\n"))
     folder.put("c.zst", zstandard.compress(b"7\n") + SKIPPABLE + zstandard.compress(b"8\n"))
@@ -137,7 +139,7 @@ def test_half_a_file_and_then_other_options(folder: Folder) -> None:
 
 
 def test_blocks_of_two_bytes_in_batches_of_twenty(folder: Folder) -> None:
-    """APX-21, APX-22, APX-24: 12 files of 11 bytes make 72 blocks in batches of 20 bytes, and 12 values without a block size."""
+    """APX-21, APX-22, APX-24, APX-34: 12 files of 11 bytes make 72 blocks in batches of 20 bytes, and 12 values without a block size."""
     for number in range(12):
         folder.put(f"f{number:02}", b"%011d" % number)
     blocks = {"ddl": "value binary", "format": "binary", "blockSize": "2", "maxBytesPerTrigger": "20"}
@@ -333,3 +335,158 @@ def test_a_name_that_is_no_text_is_told_as_text_in_each_column(
     folder.put(b"non\xffutf", data)
     ((told,),) = [folder.planned(ddl, **options)()]
     assert f"{folder.path}/non\ufffdutf" in str(told)
+
+
+def test_one_file_by_its_name(folder: Folder) -> None:
+    """IBM-1: three lines of the file that `path` names are three rows, and after a restart no more."""
+    path = folder.put("a", b"1\n2\n3\n")
+    assert folder.run(2, path=str(path)) == [["1", "2", "3"], []]
+
+
+def test_every_window_is_replayed_alone_and_in_its_order(tmp_path: Path) -> None:
+    """APX-10, APX-11, SPK-7: each batch of one file or of more gives a driver that has only its offset the same rows in their order."""
+    for limit, first in (("1", ["a0", "a1"]), ("2", ["a0", "a1", "b0", "b1"])):
+        source = DrivenSource(TEXT, path=str(tmp_path), settle="0", maxFilesPerTrigger=limit)
+        for seconds, name in enumerate("abcd"):
+            (tmp_path / name).write_text(f"{name}0\n{name}1\n")
+            os.utime(tmp_path / name, (seconds, seconds))
+        batches = []
+        while source.plan():
+            batches.append(source.read())
+        assert batches[0] == first
+        for number in reversed(range(len(batches))):
+            other = DrivenSource(TEXT, **source.given)
+            other.log = [source.log[number]]  # those before it were deleted
+            assert other.read() == batches[number]
+
+
+@pytest.mark.parametrize("replayed", [0, 1, 2])
+def test_what_a_replay_reads_is_planned_no_more(folder: Folder, replayed: int) -> None:
+    """APX-13: the last batch is repeated as often as you like: none of its files comes back in a later one."""
+    for name in "abc":
+        folder.put(name, name.encode())
+    assert folder.run(maxFilesPerTrigger="2") == [["a", "b"]]
+    checked = parse(SOURCE, {"path": str(folder.path), "settle": "0"}, what="source")
+    for _ in range(replayed):
+        how = configured.reading(checked, str(parsed("value string")))
+        tasks = configured.planner(checked, how).tasks(folder.at)
+        assert [
+            v for task in tasks for b in configured.rows(checked, how, tuple(task)) for v in b.column(0).to_pylist()
+        ] == [
+            "a",
+            "b",
+        ]
+    assert folder.run(2) == [["c"], []]
+
+
+@pytest.mark.parametrize("read", range(6))
+def test_a_file_of_which_some_lines_were_read(folder: Folder, read: int) -> None:
+    """APX-9: a driver dies when none, some or all of five lines are in a batch: the next one begins with the line after them."""
+    folder.put("a", b"0\n1\n2\n3\n4\n")
+    if read:
+        assert folder.run(maxBytesPerTrigger=str(2 * read)) == [[str(n) for n in range(read)]]
+    assert folder.run(2) == [[str(n) for n in range(read, 5)], []]
+
+
+def test_tasks_share_the_files_among_themselves(folder: Folder) -> None:
+    """APX-4, APX-5, APX-40: four files in two tasks, two each and none in both; two drivers share them out in the same way."""
+    for name in "abcd":
+        folder.put(name, b"1\n2\n")
+    options = {"path": str(folder.path), "settle": "0", "tasks": "2"}
+    source = DrivenSource(TEXT, **options)
+    assert source.plan()
+    shares = []
+    for planner in (source.planner, DrivenSource(TEXT, **options).planner):
+        tasks = planner.tasks(json.loads(source.log[-1]))
+        shares.append([{split.file.path for split in task} for task in tasks])
+    assert shares[0] == shares[1]
+    assert [len(share) for share in shares[0]] == [2, 2]
+    assert set.union(*shares[0]) == set("abcd")
+
+
+def test_sources_that_share_a_directory_by_names(folder: Folder) -> None:
+    """APX-6: two sources with patterns of their own read five of ten files each; the first refuses `1_file`, the second takes it."""
+    for number in range(10):
+        folder.put(f"{number}_partition_00{number * 37}", b"%d\n" % number)
+    folder.put("1_file", b"more\n")
+    assert folder.run(pattern=r"[02468]_.*") == [["0", "2", "4", "6", "8"]]
+    folder.at = {}
+    assert folder.run(pattern=r"[13579]_.*") == [["1", "3", "5", "7", "9", "more"]]
+
+
+FILES = "path string, modified timestamp, size bigint, identity string"
+
+
+def test_the_scan_alone(folder: Folder) -> None:
+    """IBM-7, APX-18, APX-25, APX-27, APX-28: names in batches of four, also repeated; what comes later is in the next."""
+    for number in range(12):
+        folder.put(f"f{number:02}", b"%011d" % number)
+    scan: dict[str, Any] = {"ddl": FILES, "emit": "files", "maxFilesPerTrigger": "4"}
+    found = []
+    for _ in range(3):
+        read = folder.planned(**scan)
+        names = read()
+        assert read() == names
+        found += names
+    assert found == [f"{folder.path}/f{number:02}" for number in range(12)]
+    assert folder.run(**scan) == [[]]
+    after_all = folder.at
+    folder.put("later", b"12 + 1 bytes.")
+    assert folder.run(**scan) == [[f"{folder.path}/later"]]
+    folder.at = after_all
+    blocks = folder.run(2, ddl="value binary", format="binary", blockSize="2")
+    assert list(map(len, blocks)) == [7, 0]
+
+
+def test_ranges_have_a_length_of_their_own(folder: Folder) -> None:
+    """APX-37: without `splitSize` a task reads 32 MiB, whatever blocks the storage has."""
+    os.truncate(folder.put("a", b""), (64 << 20) + 1)
+    source = DrivenSource(TEXT, path=str(folder.path), settle="0")
+    assert source.plan()
+    tasks = source.planner.tasks(json.loads(source.log[-1]))
+    assert [split.end - split.start for task in tasks for split in task] == [32 << 20, 32 << 20, 1]
+
+
+def test_files_are_put_together_from_their_blocks(folder: Folder) -> None:
+    """APX-39: blocks of ten bytes of three files, one in a directory, in four batches: by path and place they are the files again."""
+    files = {"a": b"a" * 6 + b"b" * 7, "b": bytes(range(52)), "d/c": b"thirteen more"}
+    for name, data in files.items():
+        folder.put(name, data)
+    schema = "m struct<path: string, modified: timestamp, size: bigint, offset: bigint>, value binary"
+    options = {"format": "binary", "blockSize": "10", "recursiveFileLookup": "true", "metadataColumn": "m"}
+    source = DrivenSource(str(parsed(schema)), path=str(folder.path), settle="0", maxBytesPerTrigger="20", **options)
+    made: dict[str, bytes] = {}
+    counts: dict[str, int] = {}
+    for place, block in source.run():
+        name = place["path"].removeprefix(f"{folder.path}/")
+        assert place["offset"] == len(made.get(name, b""))
+        made[name] = made.get(name, b"") + block
+        counts[name] = counts.get(name, 0) + 1
+    assert made == files
+    assert counts == {"a": 2, "b": 6, "d/c": 2}
+    assert len(source.log) == 4
+
+
+def test_a_storage_that_fails_is_no_bad_file(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HZ-28, HZ-29: what is set aside is what is wrong itself: an outage fails the batch, and a later try has all of its files."""
+    for name in "abc":
+        folder.put(name, b'{"v": "%b"}\n' % name.encode())
+    ddl = "v string, _bad struct<path: string, offset: bigint, record: binary, reason: string>"
+    aside: dict[str, Any] = {
+        "badFiles": "quarantine",
+        "badRecords": "quarantine",
+        "changedFiles": "quarantine",
+        "badRecordColumn": "_bad",
+    }
+    read = folder.planned(ddl, format="json", **aside)
+
+    def fails(*_: object) -> bytes:
+        raise OSError(errno.EIO, "the disk does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pread", fails)
+        patched.setattr(os, "preadv", fails)
+        with pytest.raises(StorageError, match="does not answer"):
+            read()
+    assert read() == ["a", "b", "c"]
+    assert folder.run(ddl=ddl, format="json", **aside) == [[]]

@@ -36,7 +36,7 @@ class Tree:
         for path in paths:
             file = self.root / path
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(f"{path}\n")
+            file.write_bytes(os.fsencode(f"{path}\n"))
             os.utime(file, (seconds, seconds))
 
     def options(self, *paths: str, **options: str) -> dict[str, str]:
@@ -126,6 +126,15 @@ def test_signs_are_names_after_a_backslash(tree: Tree) -> None:
         tree.read("s*r")
     advised = caught.value.message.rpartition("wildcard: ")[2]
     assert tree.read(os.path.relpath(advised, tree.root)) == ["s*r/1.txt"]
+
+
+def test_signs_in_urls_are_names_where_they_are_quoted(tree: Tree) -> None:
+    """In a `file:` URL `%2A` is a star and no wildcard, also after one, and `%FF` is a byte that is no text."""
+    odd = os.fsdecode(b"a4/\xff.txt")
+    tree.put("a1/s*r.txt", "a2/[y],.txt", "a3/star.txt", odd)
+    for rest, found in (("s%2Ar.txt", "a1/s*r.txt"), ("{%5By%5d%2c,none}*", "a2/[y],.txt"), ("%FF*", odd)):
+        planner = tree.planner("", path=f"{tree.root.as_uri()}/a*/{rest}")
+        assert [split.file.path for split in planner.splits(planner.latest(planner.initial()))] == [found]
 
 
 @pytest.mark.parametrize(

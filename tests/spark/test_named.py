@@ -60,7 +60,7 @@ def uncommit(stage: Stage, batch: int) -> None:
 
 
 def test_a_scan_names_the_files_of_a_stream(spark: SparkSession, stage: Stage) -> None:
-    """The rows of `emit=files` name a version: each file is read once, those of a later run too; a changed file fails."""
+    """IBM-2: the rows of `emit=files` name a version: each file is read once, those of a later run too; a changed file fails."""
     stage.put("a", "1", "2")
     lines = penstock.read_files(scanned(spark, stage), keep_input=False)
     assert lines.isStreaming

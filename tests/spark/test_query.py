@@ -51,7 +51,7 @@ def test_every_line_is_in_one_finished_file(spark: SparkSession, stage: Stage) -
 
 
 def test_same_query_again_takes_only_what_is_new(spark: SparkSession, stage: Stage) -> None:
-    """Started again, the query does nothing; with a new file, it takes only that file."""
+    """SPK-11: started again, the query does nothing; with a new file, it takes only that file."""
     stage.put("a", "1", "2")
     write(read(spark, stage), stage)
     before = stage.files()

@@ -229,6 +229,7 @@ def test_what_a_machine_refuses_is_told_with_what_to_do(number: int, remedy: str
         ("/a/b/../c", "/a/c"),
         ("file:/a/b", "/a/b"),
         ("file:///a%20b", "/a b"),
+        (Path(os.fsdecode(b"/a\xffb")).as_uri(), os.fsdecode(b"/a\xffb")),
         ("/a%20b", "/a%20b"),
         ("file:///a?b#c", "/a?b#c"),
         ("file://localhost/a", "/a"),

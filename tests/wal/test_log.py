@@ -33,7 +33,7 @@ def storage(request: pytest.FixtureRequest) -> Storage:
 
 
 def test_records_come_back_by_any_position(storage: Storage) -> None:
-    """Records of any length, appended singly and in groups, are read from each position to the end, across segments."""
+    """APX-56, APX-57, APX-68: records of any length, one by one or in groups, are read from each position to the end, across segments."""
     records = [os.urandom(n * 37 % 300) for n in range(100)]
     with Writer(ROOT, segment_size=2048, storage=storage) as writer:
         at = [writer.append(record) for record in records[:50]]
@@ -65,7 +65,7 @@ def test_nothing_is_made_before_something_is_written(storage: Storage) -> None:
 
 
 def test_segments_have_the_length_that_was_asked_for(root: str) -> None:
-    """A segment ends before the record that would exceed its size; 100 records of 1 KiB fill four segments of 32 KiB."""
+    """APX-58: a segment ends before the record that would exceed its size; 100 records of 1 KiB fill four segments of 32 KiB."""
     with Writer(root, segment_size="32k", storage=unsynced()) as writer:
         at = [writer.append(bytes(1024)) for _ in range(100)]
         writer.flush()
@@ -76,6 +76,8 @@ def test_segments_have_the_length_that_was_asked_for(root: str) -> None:
         first = next(n for n, p in enumerate(at) if p.segment == segment)
         with Reader(root, start=Position(segment, form.FIRST_ENTRY)) as reader:
             assert len(list(reader)) == 100 - first
+        with Reader(root, start=at[first + 3]) as reader:
+            assert len(list(reader)) == 100 - first - 3
 
 
 def test_a_segment_is_filled_to_its_last_byte(root: str) -> None:
@@ -307,7 +309,7 @@ def test_a_log_on_a_medium_that_cannot_be_written(root: str) -> None:
 
 
 def test_a_reader_follows_a_live_writer(root: str) -> None:
-    """A reader next to a writer that rolls every few records sees each once, in order, and never reports a partial write as damage."""
+    """APX-63: a reader next to a writer that rolls every few records sees each once, in order, and takes no partial write for damage."""
     total, seen = 3000, []
     done = threading.Event()
 
@@ -422,7 +424,7 @@ def test_segments_are_ordered_by_number_alone(root: str) -> None:
 
 
 def test_purges_stop_at_readers(root: str) -> None:
-    """Whole segments are purged, oldest first, never the last one, and none that a reader is in; that reader then continues."""
+    """APX-64: whole segments are purged, oldest first, never the last one, and none that a reader is in; that reader then continues."""
     with Writer(root, segment_size=300, storage=unsynced()) as writer:
         at = [writer.append(b"%d" % n * 100) for n in range(20)]
         writer.flush()
@@ -435,6 +437,28 @@ def test_purges_stop_at_readers(root: str) -> None:
         assert log.info().start == Position(last, form.FIRST_ENTRY)
         writer.append(b"more")
     assert list(Reader(root))[-1] == b"more"
+
+
+def test_a_purge_ends_where_records_are_still_wanted(root: str) -> None:
+    """APX-65, APX-66: of ten records in segments of three the four from the third on stay; within a segment nothing is cut off."""
+    with Writer(root, segment_size=form.FIRST_ENTRY + 3 * 140, storage=unsynced()) as writer:
+        at = []
+        for number in range(10):
+            at.append(writer.append(b"%d" % number * 90))
+            writer.flush()
+        assert [position.segment for position in at] == [1, 1, 1, 2, 2, 2, 3, 3, 3, 4]
+        assert Log(root).purge(Position(3, 0)) == [1, 2]
+        assert list(Reader(root)) == [b"%d" % number * 90 for number in range(6, 10)]
+        assert Log(root).purge(at[8]) == []
+        assert [*Reader(root, start=at[8])] == [b"8" * 90, b"9" * 90]
+
+
+def test_two_records_of_nearly_the_length_of_a_segment(root: str) -> None:
+    """APX-59: each gets a segment to itself, and both are read."""
+    with Writer(root, segment_size=form.FIRST_ENTRY + 1024, storage=unsynced()) as writer:
+        assert [writer.append(b"%d" % n * 1000).segment for n in range(2)] == [1, 2]
+        writer.flush()
+        assert list(Reader(root)) == [b"0" * 1000, b"1" * 1000]
 
 
 def test_a_reader_whose_segment_was_purged(storage: Storage) -> None:

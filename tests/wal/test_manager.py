@@ -214,7 +214,7 @@ def test_start_that_was_purged_is_refused(root: str) -> None:
 
 
 def test_replay_to_the_checkpoint_drops_what_is_after(root: str) -> None:
-    """F-W15: windows up to the checkpoint come back, later ones are dropped and written anew, and the old ones never come back."""
+    """F-W15, APX-62: windows up to the checkpoint come back, later ones are dropped and written anew; the old ones never come back."""
     _filled(root, {w: [b"old %d" % w] for w in range(6)})
     for _ in range(2):  # a crash after the drop changes nothing
         found: list[bytes] = []
@@ -231,6 +231,28 @@ def test_replay_to_the_checkpoint_drops_what_is_after(root: str) -> None:
     with Manager(root, found.append) as manager:
         assert manager.restore() == 5
     assert found == [b"old 0", b"old 1", b"old 2", b"new 3", b"new 5"]
+
+
+def test_windows_over_segments_that_are_full_and_one_that_is_not(root: str) -> None:
+    """APX-60, APX-61, APX-67: what was committed goes with its whole segments, at once or with a later commit; all other records stay."""
+    windows = {window: [b"%d" % window * 90] * 32 for window in range(3)}
+    size = 2 << 10  # less than a window
+    _filled(root, windows, segment_size=size)
+    found: list[bytes] = []
+    with Manager(root, found.append, segment_size=size) as manager:
+        assert manager.restore() == 2
+        assert found == [record for records in windows.values() for record in records]  # 96 records
+        gone = manager.committed(1)
+        assert gone
+    with Manager(root, (after := list[bytes]()).append, segment_size=size) as manager:  # a crash
+        assert manager.restore(1) == 2
+        assert after == windows[2]
+        manager.append(b"anew")
+        manager.end_window(3)
+        assert min(manager.committed(3)) > max(gone)
+    with Manager(root, (last := list[bytes]()).append, segment_size=size) as manager:
+        assert manager.restore(2) == 3
+    assert last == [b"anew"]
 
 
 def test_replay_to_the_checkpoint_from_a_start(root: str) -> None:

@@ -28,7 +28,10 @@ def storage(request: pytest.FixtureRequest) -> Storage:
 
 
 def test_what_is_saved_comes_back(storage: Storage) -> None:
-    """W1, W2, W3: a new store has nothing; later it has what each owner saved of each window, also in another process."""
+    """W1, W2, W3: a new store has nothing; later it has what each owner saved of each window, also in another process.
+
+    APX-47, APX-48, APX-49, APX-50, too.
+    """
     artifacts = {(window, owner): os.urandom(window * owner * 99) for window in range(7) for owner in range(3)}
     with WindowStore(ROOT, storage=storage) as store:
         assert store.largest_completed() == store.largest_completed([0]) == NO_WINDOW
@@ -45,7 +48,7 @@ def test_what_is_saved_comes_back(storage: Storage) -> None:
 
 
 def test_a_window_that_one_owner_lacks_is_not_completed(storage: Storage) -> None:
-    """W4, F-W17: the smallest of the owners' last windows counts, also after the number of owners grew or shrank."""
+    """W4, F-W17, APX-51: the smallest of the owners' last windows counts, also after the number of owners grew or shrank."""
     with WindowStore(ROOT, storage=storage) as store:
         store.save(0, b"a", owner=1)
         store.save(0, b"b", owner=2)
@@ -79,7 +82,7 @@ def test_a_window_is_saved_once(storage: Storage) -> None:
 
 
 def test_what_is_committed_is_forgotten(storage: Storage) -> None:
-    """M9, F-W9: windows before a committed one are removed by whole segments; they do not come back, and the others stay."""
+    """M9, F-W9, APX-52: windows before a committed one are removed by whole segments; they do not come back, and the others stay."""
     with WindowStore(ROOT, segment_size=300, storage=storage) as store:
         for window in range(30):
             store.save(window, b"%d" % window * 20)
@@ -95,6 +98,21 @@ def test_what_is_committed_is_forgotten(storage: Storage) -> None:
         assert store.largest_completed() == NO_WINDOW
         store.save(99, b"again")
     assert len(Log(ROOT, storage=storage).info().segments) <= 2
+
+
+def test_owners_that_came_to_different_windows(storage: Storage) -> None:
+    """APX-53: of owners with 9, 6 and 3 windows the third counts; once 3 is done, a start of all of them has nothing to repeat."""
+    with WindowStore(ROOT, storage=storage) as store:
+        for owner, last in ((1, 9), (2, 6), (3, 3)):
+            for window in range(1, last + 1):
+                store.save(window, b"%d of %d" % (window, owner), owner)
+        assert store.largest_completed() == 3
+        assert list(store.load_all(1)) == [1, 2, 3]
+        store.committed(4)
+    with WindowStore(ROOT, storage=storage) as store:
+        assert store.largest_completed([1, 2, 3]) == NO_WINDOW
+        assert not store.load_all(3)
+        assert store.load_all(5) == {1: b"5 of 1", 2: b"5 of 2"}  # saved, though no start of all owners repeats it
 
 
 def test_a_part_of_a_segment_is_forgotten(storage: Storage) -> None:

@@ -63,7 +63,10 @@ class SideRecords:
         try:
             text = state_bytes(storage, path)
         except NotThere as error:
-            msg = f"the plan {path!r} that the checkpoint points at is missing; restore it with the checkpoint"
+            msg = (
+                f"the plan {path!r} that the checkpoint points at is missing; restore it with the checkpoint; if another source removed "
+                "it, give each a stateLocation of its own, and have the batch planned anew (`penstock replan CHECKPOINT DST`)"
+            )
             raise DamagedState(msg) from error
         digest = xxhash.xxh3_128_hexdigest(text)
         if digest != reference["digest"]:

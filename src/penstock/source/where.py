@@ -13,6 +13,7 @@ this is reported, as another `path` is.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 Rest = tuple[NameGlob, ...]
 ALWAYS = (-(1 << 63), 1 << 63)  # nanoseconds
+_QUOTED = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 
 
 @dataclass(frozen=True)
@@ -239,9 +241,14 @@ class _Path:
         begun, rest = names[:first], names[first:]
         storage, root = locate(_plain(text, scheme, "/".join(name.literal or "" for name in begun)))
         if scheme.lower() == "file:":
-            rest = [NameGlob(unquote(name.text)) for name in rest]
+            rest = [NameGlob(_QUOTED.sub(_literally, name.text)) for name in rest]
         _check_globs(text, rest)
         return _Path(storage, root.rstrip("/") if root != "/" else "", tuple(rest))
+
+
+def _literally(found: re.Match[str]) -> str:
+    """Return the characters that a URL has quoted, as a glob: what is quoted is no wildcard."""
+    return quoted(unquote(found[0], errors="surrogateescape")).replace(",", "\\,")
 
 
 def _check_globs(text: str, rest: list[NameGlob]) -> None:

@@ -78,7 +78,8 @@ def check_names() -> None:
 
 def _file(location: str, name: str) -> tuple[Storage, str]:
     """Return the storage and the unquoted path of a `file:` URL."""
-    return LocalStorage(), _absolute(unquote(_of_this_host(location[len("file:") :], name)), name)
+    path = unquote(_of_this_host(location[len("file:") :], name), errors="surrogateescape")
+    return LocalStorage(), _absolute(path, name)
 
 
 def _absolute(path: str, name: str) -> str:
