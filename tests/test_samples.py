@@ -11,9 +11,14 @@ import pytest
 
 from penstock import clock
 from penstock.cli import state
+from penstock.errors import FilesCleaned
 from penstock.options import SOURCE, parse
 from penstock.query.checkpoint import Checkpoint
+from penstock.query.offset import summed
+from penstock.sink.handover import take_back, taker
 from penstock.sink.telling import Telling
+from penstock.source.clean import Cleaner
+from penstock.source.cleaned import Reached, check_not_cleaned_since
 from penstock.source.noted import SchemaNotes
 from penstock.source.pinned import Moment, pins
 from penstock.source.plan import Planner
@@ -35,8 +40,10 @@ from tests.support.samples import (
     LOG,
     MANY,
     MANY_SCHEMA,
+    READER,
     SCHEMAS,
     SIGHTS,
+    TAKER,
     TIMES,
     WINDOWS,
     host_fact,
@@ -208,6 +215,36 @@ def test_days_and_who_was_told_of_them(samples: Path, time: FakeClock) -> None:
     assert [(event["event"], event["bucket"][-2:]) for event in told[:1]] == [("reopened", "29")]
     assert {("ready", "29"), ("ready", "31")} <= {(event["event"], event["bucket"][-2:]) for event in told}
     assert len(output.lines()) == 7
+
+
+def test_a_ledger_that_was_taken_over_from_goes_on(samples: Path, time: FakeClock) -> None:
+    """It names who has taken over, keeps its rows, and is its own query's again once that has taken back what it reads."""
+    output = Output(samples / "taken", time)
+    sink = output.sink(rollRows="3")
+    records = [sink.ledger.read(n) for n in range(1, sink.ledger.head().n + 1)]
+    assert [(record.owner, record.taken_by) for record in records[-2:]] == [(f"taken:{TAKER}", TAKER), ("d2", TAKER)]
+    assert {record.taken_by for record in records[:-2]} == {""}
+    assert (taker(sink.ledger.head()), verify(str(output.root)).ok) == (TAKER, True)
+    take_back(sink, sink.ledger.head())
+    output.batch(sink, 2, {0: ["2"]}, owner="d2")
+    sink.finish("d2")
+    assert (taker(sink.ledger.head()), output.lines()) == ("", ["0", "0", "1", "1", "2"])
+    assert verify(str(output.root)).ok
+
+
+def test_notes_of_a_reader_go_on(samples: Path) -> None:
+    """A checkpoint that does not know what was cleaned is refused; one that does keeps the notes of files that wait."""
+    storage, root = LocalStorage(), str(samples / "readers")
+    home = samples / "readers/_penstock-readers" / READER
+    offset = {"v": 1, "reader": READER, "cursor": None, "recent": {}}
+    with pytest.raises(FilesCleaned, match="found 0 files planned, expected 1 or more"):
+        check_not_cleaned_since(storage, root, summed(offset | {"read": [0, 0]}))
+    check_not_cleaned_since(storage, root, summed(offset | {"read": [1, 8]}))
+    cleaner = Cleaner(storage, root, archive=None, retention_ns=0, selects={})
+    for reached, left in ((2, 1), (1, 0)):
+        cleaner.drop_undone(READER, Reached(0, reached))
+        assert len(list(home.glob("read-*.json"))) == left
+    assert sorted(path.name for path in home.iterdir()) == ["cleaned-0-1", "reader.json"]
 
 
 def test_what_was_found_at_named_paths_is_read(samples: Path) -> None:

@@ -17,6 +17,7 @@
     |   +-- BadFile                 a file cannot be read at all
     |   +-- FileChanged             a planned file shrank, changed or vanished
     |   +-- FileTooLate             a file appeared that is older than the cursor by more than `lateness`
+    |   +-- FilesCleaned            the checkpoint is older than what `cleanSource` has taken away
     |   +-- TooMuchSetAside         more was set aside than `maxBadRecords` or `maxBadFraction` allow
     +-- CommitError                 a batch was not committed: see why, run again
     |   +-- Fenced                  a newer driver owns the sink: stop this one
@@ -185,6 +186,12 @@ class FileTooLate(InputError):
     """A new file appeared that is older than the cursor by more than `lateness`, and `tooLate=fail`."""
 
     code = "PST-204"
+
+
+class FilesCleaned(InputError):
+    """Files were read and cleaned that the checkpoint does not know: it was put back from an older copy."""
+
+    code = "PST-206"
 
 
 class TooMuchSetAside(InputError):

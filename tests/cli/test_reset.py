@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import pytest
 
 import penstock as public
 from penstock import failpoints
-from penstock.errors import Locked, OptionError
+from penstock.errors import FilesCleaned, Locked, OptionError
 from penstock.query import driver
 from tests.support.damage import tree
 from tests.support.dying import dying
@@ -200,6 +201,31 @@ def test_what_was_not_cleaned_yet_is_read_again_before_it_is_cleaned(
     runs(query)
     assert sorted(path.name for path in query.src.glob("[a-z]")) == ([] if retention == "0s" else ["a", "b", "c"])
     assert len(list(query.src.glob("_penstock-readers/*"))) == 1, "it is the same reader, and waits for no other one"
+
+
+def test_a_copy_of_before_a_reset_is_refused_if_files_were_cleaned_after_it(
+    penstock: Callable[..., Said], pipeline: Callable[..., Pipeline]
+) -> None:
+    """After a reset files are counted anew: the copy knows of more files than were cleaned since, and not of these."""
+    query = pipeline(owner=DEAD, source={"cleanSource": "delete"})
+    for name in ("a", "b", "c"):
+        query.put(name, name)
+        query.run()
+    shutil.copytree(query.dst, query.dst.with_name("copy"))
+    before = query.batch, query.offset
+    query.run()
+    assert penstock("reset", query.src, query.dst, "--yes").status == 0
+    query.put("d", "d")
+    runs(query)
+    assert lines(query) == dict.fromkeys("abcd", 1), "a reset goes on, though more files are marked than it has read"
+    shutil.rmtree(query.dst)
+    query.dst.with_name("copy").rename(query.dst)
+    query.batch, query.offset = before
+    query.put("e", "e")
+    with pytest.raises(
+        FilesCleaned, match=r"found 3 files planned, expected 1 or more after it was set back \(penstock reset\)"
+    ):
+        query.run()
 
 
 def test_what_a_dead_driver_had_taken_away_is_told_too(

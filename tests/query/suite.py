@@ -29,6 +29,7 @@ from penstock import clock, failpoints
 from penstock.errors import CheckpointMismatch, Fenced, PenstockError, StorageError
 from penstock.query import checkpoint as reader
 from penstock.query import driver as drivers
+from penstock.query import writing
 from penstock.query.batch import Task
 from penstock.query.writing import BatchSink, Bound, QueryWriting, Started, TaskReport
 from penstock.testing import CrashDisk, FakeClock, Image, SimulatedCrash
@@ -94,6 +95,7 @@ class Kit(ABC):
         self.process = ""
         self.spark = Spark()
         patch.setattr(drivers, "this", lambda query: f"host:{self.process}:0:{query}")
+        patch.setattr(writing, "_begun", {})
 
     @abstractmethod
     def opens(self) -> Callable[[str], BatchSink[Any, Any]]:
@@ -458,6 +460,15 @@ class SinkContract:
         started = blind.begin(1, replace(blind.bound(), batch=None))
         with pytest.raises(CheckpointMismatch, match="other offsets"):
             blind.commit(blind.tasks(started, 1), 1)
+        assert kit.rows() == all_rows(0, 1)
+
+    def test_another_run_of_the_same_length_is_refused(self, kit: Kit) -> None:
+        """Both were restored and read on, and then the sink alone was put back as it was: it has another batch 1 than the checkpoint."""
+        Driver(kit, "a").run(0, 1)
+        kit.spark.plan(1, offset="others")
+        for name in ("c", "d", "d"):  # drivers that have not begun batch 1 themselves
+            with pytest.raises(CheckpointMismatch, match="other offsets"):
+                Driver(kit, name).begin(2)
         assert kit.rows() == all_rows(0, 1)
 
     def test_checkpoint_that_cannot_be_read(self, kit: Kit) -> None:

@@ -19,6 +19,9 @@ PLACES = [
     (FIRST, Batch("q", 0), Standing.NEXT),
     (LAST, Batch("q", 5, "m5"), Standing.NEXT),
     (LAST, Batch("q", 4, "m4"), Standing.APPLIED),
+    (LAST, Batch("q", 5, "m5", follows="m4"), Standing.NEXT),
+    (Last("q", 4), Batch("q", 5, "m5", follows="m4"), Standing.NEXT),
+    (LAST, Batch("q", 4, follows="m3"), Standing.APPLIED),
     (LAST, Batch("q", 4), Standing.APPLIED),
     (Last("q", 4), Batch("q", 4, "m4"), Standing.APPLIED),
 ]
@@ -28,6 +31,11 @@ REFUSED = [
     (LAST, Batch("q", 6), "batch 6 of query q, but sink 's' ends with batch 4: the shelf was .* put back"),
     (LAST, Batch("q", 3), "batch 3 of query q, but sink 's' ends with batch 4: the checkpoint was restored"),
     (LAST, Batch("q", 4, "m"), "sink 's' has batch 4 of query q, and Spark's offset log has other offsets for it"),
+    (
+        LAST,
+        Batch("q", 5, "m5", follows="m"),
+        "sink 's' has batch 4 of query q, and Spark's offset log has other offsets for it",
+    ),
     (LAST, Batch("r", 0), "written by query q up to batch 4, and this is query r, batch 0: .* take another shelf$"),
     (LAST, Batch("r", 5), "written by query q"),
 ]

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -519,6 +520,23 @@ def test_names_that_are_taken_are_passed_over(output: Output, taken: str) -> Non
     sink = output.sink(rollBatches="1", fileName=template)
     output.batch(sink, 0, {0: ["a"]})
     assert output.visible() == {taken: "foreign", taken.replace("0", "1"): "a\n"}
+
+
+def test_files_of_after_the_copy_that_was_put_back_are_told(output: Output, caplog: pytest.LogCaptureFixture) -> None:
+    """Ledger and checkpoint are put back from a copy, and files of after it stay: their rows are read again, and are there twice."""
+    sink = output.sink(rollBatches="1")
+    output.batch(sink, 0, {0: ["a"]})
+    copy = shutil.copytree(output.root / "_penstock", output.root.with_name("copy"))
+    for number in (1, 2):
+        output.batch(sink, number, {0: [f"b{number}"]})
+    assert caplog.text == ""
+    shutil.rmtree(output.root / "_penstock")
+    copy.rename(output.root / "_penstock")
+    output.batch(output.sink(rollBatches="1"), 1, {0: ["b1", "b2"]}, owner="d2")
+    assert output.lines() == ["a", "b1", "b1", "b2", "b2"]
+    for name in ("part-s-0-1.txt", "part-s-0-2.txt"):
+        assert f"{output.root}/{name}" in caplog.text
+    assert "put back from an older copy" in caplog.text
 
 
 def test_name_taken_between_decision_and_publishing(output: Output) -> None:

@@ -17,9 +17,10 @@ from penstock import clock, failpoints
 from penstock.errors import FileChanged, OptionError
 from penstock.source.archive import archived_files
 from penstock.source.clean import Cleaner
+from penstock.source.cleaned import Reached, home_of
 from penstock.source.plan import Planner
 from penstock.source.scan import Scan
-from penstock.storage import LocalStorage, entry_at
+from penstock.storage import LocalStorage, entry_at, names_at
 from penstock.testing import CrashHdfs, FakeClock
 from tests.support import storage_contract as contract
 from tests.support.driven import TEXT, DrivenSource
@@ -57,10 +58,10 @@ def there(path: Path) -> list[str]:
 
 
 def left_over(path: Path) -> list[str]:
-    """Return the notes that cleaning has left behind, apart from those that name the reader."""
-    return [
-        file.name for file in (path / "_penstock-readers").rglob("*") if file.is_file() and file.name != "reader.json"
-    ]
+    """Return the notes that cleaning has left behind, apart from those that name the reader, and its one mark of how far it is cleaned."""
+    names = [file.name for file in (path / "_penstock-readers").rglob("*") if file.is_file()]
+    marks = [name for name in names if name.startswith("cleaned-")]
+    return [name for name in names if name != "reader.json" and name not in marks[:1]]
 
 
 @pytest.fixture
@@ -422,8 +423,9 @@ def test_files_of_hdfs_are_cleaned(tmp_path: Path, archive: str | None) -> None:
         clock.sleep(5.0)
         hdfs.delete("/in/c")
         contract.put(hdfs, "/in/c", b"3\n")
-        cleaner.clean("reader", read, "batch")
+        cleaner.clean("reader", read, "batch", Reached(0, 2))
         assert hdfs.read("/in/c") == b"3\n"
+        assert "cleaned-0-2" in names_at(hdfs, home_of("/in", "reader"))
         assert entry_at(hdfs, "/in/d/a b%") is None
         if archive:
             assert hdfs.read("/old/d/a b%") == b"1\n"
@@ -549,3 +551,18 @@ def test_an_old_checkpoint_goes_on_with_cleaning(src: Path, old: Path) -> None:
     put(src / "b", "b\n", 1_000_000_001)
     assert query.run() == ["b"]
     assert (there(src), there(old)) == ([], ["a", "b"])
+
+
+def test_an_old_checkpoint_goes_on_with_cleaning_in_mid_batch(src: Path, old: Path) -> None:
+    """The batch in flight is replayed first: what is cleaned before it, and what is cleaned after it, is cleaned by one reader."""
+    query = Query(src, maxFilesPerTrigger="1")
+    for number in range(4):
+        put(src / f"f{number}", f"{number}\n", number + 1)
+    for _ in range(2):
+        query.plan()
+    query.given |= {"cleanSource": "archive", "sourceArchiveDir": str(old)}
+    query.restart()
+    query.planner.clean(*map(json.loads, query.log))
+    query.read()
+    assert query.run() == ["2", "3"]
+    assert (there(src), there(old)) == ([], ["f0", "f1", "f2", "f3"])

@@ -25,9 +25,13 @@ import pytest
 from penstock import clock, unique
 from penstock.options import SOURCE, parse
 from penstock.sink import parttables
+from penstock.sink.handover import take
 from penstock.sink.keys import KeyTables
 from penstock.sink.telling import Telling
 from penstock.source import sides
+from penstock.source.clean import Cleaner
+from penstock.source.cleaned import Reached
+from penstock.source.cursor import FileVersion
 from penstock.source.noted import SchemaNotes
 from penstock.source.pinned import Moment, pins
 from penstock.source.plan import Planner
@@ -78,6 +82,8 @@ MANY = {
 }
 KEYS = ["day/1", "day/2", "one", "day/4", "two"]
 DEAD_KEY = "dead"
+TAKER = "q2"
+READER = f"{7:032x}"
 FACT = {"busy": False, "sink": "s", "owner": "worker-1:4242:1:q1", "jvm": [4242, 1.5], "keeper": 4243}
 
 
@@ -102,6 +108,8 @@ def make(root: Path) -> None:
         make_named(root / "named")
         with host_fact(root).locked() as state:
             state.update(FACT)
+        make_taken(Output(root / "taken", time))
+        make_readers(root / "readers", time)
 
 
 def make_batches(root: Path) -> None:
@@ -122,6 +130,31 @@ def make_many(output: Output) -> None:
         patch.setattr(parttables, "IN_RECORD", 3)
         output.batch(sink, 0, {0: [f"0|{bucket}" for bucket in "abcd"], 1: ["0|a", "0|e"]})
         output.batch(sink, 1, {0: ["1|b", "1|c", "2|c"]})
+
+
+def make_taken(output: Output) -> None:
+    """Make the ledger of an ingest that another one has taken over from; its own driver has claimed it since."""
+    sink = output.sink(path="/data/out", rollRows="3")
+    for number in range(2):
+        output.batch(sink, number, {0: [f"{number}"] * 2})
+    take(sink, sink.ledger.head(), sink.ledger.look(), TAKER)
+    sink.begin("d2")
+
+
+def make_readers(source: Path, time: FakeClock) -> None:
+    """Make the notes of a reader that has cleaned one file, and has another one wait."""
+    selects = {"pathGlobFilter": "*.log", "pattern": None, "recursiveFileLookup": False, "partitionColumns": "auto"}
+    cleaner = Cleaner(LocalStorage(), str(source), archive=None, retention_ns=10**12, selects=selects)
+    time.seconds = 3_000_000
+    for number, (name, seconds) in enumerate(list(TIMES.items())[:2], 1):
+        put = source / name
+        put.parent.mkdir(exist_ok=True)
+        put.write_bytes(b"1234567\n")
+        os.utime(put, (seconds, seconds))
+        cleaner.clean(READER, [FileVersion(name, 8, seconds * 10**9, "4711")], f"batch-{number}", Reached(0, number))
+        time.seconds += 900
+    cleaner.clean(READER, [], "batch-3", Reached(0, 2))
+    (source / "b ü.log").unlink()
 
 
 def host_fact(root: Path) -> HostFact:

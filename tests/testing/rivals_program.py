@@ -11,7 +11,7 @@ from unittest import mock
 import pyarrow as pa
 
 from penstock import clock
-from penstock.errors import CheckpointMismatch, Fenced, StorageError
+from penstock.errors import CheckpointMismatch, Fenced
 from penstock.formats.schema import to_spark
 from penstock.ingestion.earlier import Earlier
 from penstock.ingestion.oneinput import IngestBatches, OneInput
@@ -32,8 +32,7 @@ SRC, ROOT = "/in", "/out"
 TEXT = pa.schema([("value", pa.string())])
 SOURCE = {"path": SRC}
 NAMES = "ab"
-# `StorageError` comes from a task on HDFS, whose open file another driver has swept.
-REFUSED = (CheckpointMismatch, Fenced, StorageError)
+REFUSED = (CheckpointMismatch, Fenced)
 _STEP_SECONDS = 10
 
 

@@ -13,8 +13,10 @@ from penstock.formats import ReadFormat
 from penstock.options import SOURCE, parse
 from penstock.source.archive import archived_files
 from penstock.source.clean import Cleaner
+from penstock.source.cleaned import Reached, home_of, reader_of
 from penstock.source.plan import Planner
 from penstock.source.read import Reading
+from penstock.storage import entry_at, names_at
 from penstock.testing import CrashDisk, FakeClock, Image, Program, compare
 
 if TYPE_CHECKING:
@@ -140,6 +142,7 @@ class SourceProgram(Program):
         lines = [line.decode() for data in (self._files | self._landing).values() for line in data.splitlines()]
         seen = [row for rows in self.memory.sunk for row in rows]
         complaints = compare(seen, acknowledged=lines, offered=lines).complaints(final=final)
+        complaints += self._unmarked(disk.storage()) if self._cleans else []
         if final and self._archive:
             storage = disk.storage()
             left = [name for name in storage.names(IN) if not name.startswith(("_", "."))]
@@ -149,6 +152,22 @@ class SourceProgram(Program):
             }
             if left or archived != self._files | self._landing:
                 complaints.append(f"there is {left}, and archived is {archived}")
+        return complaints
+
+    def _unmarked(self, storage: Storage) -> list[str]:
+        """Return complaints of files that are gone without a mark: older copies of this checkpoint would go on without them."""
+        complaints = []
+        for offset in map(json.loads, self.memory.offsets):
+            marks = [
+                int(name.rpartition("-")[2])
+                for name in names_at(storage, home_of(IN, reader_of(offset)))
+                if name.startswith("cleaned-")
+            ]
+            plan = offset["plan"] if isinstance(offset["plan"], list) else []  # others lie beside the offset
+            ended = [path for path, _, end, size, *_ in plan if end == size]
+            gone = [path for path in ended if entry_at(storage, f"{IN}/{path}") is None]
+            if gone and Reached.of(offset).files > max(marks, default=0):
+                complaints.append(f"{gone} are gone, and the marks are {marks}")
         return complaints
 
 

@@ -12,6 +12,8 @@ import pytest
 from penstock import clock
 from penstock.errors import PenstockError
 from penstock.source import recent, sides
+from penstock.source.cleaned import Marks
+from penstock.storage import LocalStorage
 from penstock.testing import FakeClock, Fault, FaultySystem, Report, explore
 from tests.support.effort import effort
 from tests.testing.crashes import crashed
@@ -81,6 +83,29 @@ def test_files_are_deleted_while_it_crashes(monkeypatch: pytest.MonkeyPatch) -> 
     assert not explore(make(), profile=make().disk, depth=1).complaints
     everything = partial(explore, make(), profile=make().disk, depth=1)
     assert everything(omit=lambda place: place.startswith("sync in ")).complaints
+
+
+@pytest.mark.parametrize("mode", ["archive", "delete"])
+def test_files_go_only_after_a_durable_mark(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    """A power cut that leaves a file cleaned and no mark of it is found: if the mark is not synced, or if the file goes first."""
+    monkeypatch.setattr(sides, "INLINE_BYTES", 1 << 20)
+    options = ARCHIVING if mode == "archive" else {"maxFilesPerTrigger": "1", "cleanSource": "delete"}
+    make = partial(SourceProgram if mode == "archive" else DeletingProgram, {"a": b"a-0\n"}, {"e": b"e-0\n"}, options)
+    crashed_at_any_call = partial(explore, make(), profile=make().disk, depth=0)
+    assert not crashed_at_any_call().complaints
+    put = LocalStorage.put_if_absent
+
+    def hasty(self: LocalStorage, path: str, data: bytes) -> None:
+        if "/cleaned-" in path:
+            self.create(path).close()
+        else:
+            put(self, path, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "put_if_absent", hasty)
+        assert crashed_at_any_call().complaints
+    monkeypatch.setattr(Marks, "mark", lambda *_: None)
+    assert crashed_at_any_call().complaints
 
 
 def failing(make: Callable[[], SourceProgram], fault: Fault, *, starts: int) -> set[str]:

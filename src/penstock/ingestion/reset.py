@@ -12,7 +12,8 @@ as they are, and what is read again is in the output twice. The failures, and th
    do until the query has read something.
 4. A file was read and is not cleaned yet (`cleanSource`); the start that replays the entry would clean it before it is read
    again. Rule: after an entry that sets it back, the source cleans nothing, and no longer reports files as read. It keeps the
-   reader's name that it had; otherwise it would wait for itself as for another reader.
+   reader's name that it had; otherwise it would wait for itself as for another reader. The entry counts how often the query was set
+   back, since the marks of what was cleaned would stop it (`source.cleaned`).
 5. The query runs, or a batch is planned and not committed. Rule: the command is refused, as in `ingestion.late`.
 """
 
@@ -26,6 +27,7 @@ from penstock.arguments import flag, named
 from penstock.ingestion.late import ReadingQuery
 from penstock.source import configured
 from penstock.source.clean import Cleaner
+from penstock.source.cleaned import Reached
 from penstock.source.followed import FollowPlanner
 from penstock.source.plan import Planner
 from penstock.source.scan import Scan
@@ -111,8 +113,9 @@ def _initial(reading: ReadingQuery) -> dict[str, Any]:
         planner = FollowPlanner(configured.unread(options), options)
     else:
         planner = Planner(reading.storage, reading.root, options, divisible=lambda _: False, dry=True)
-    reader = {name: value for name, value in reading.last_offset().items() if name == "reader"}
-    return {name: value for name, value in planner.initial().items() if name not in {"unkept", "last", "sum"}} | reader
+    last = reading.last_offset()
+    kept = {"reader": last["reader"], "resets": Reached.of(last).resets + 1} if "reader" in last else {}
+    return {name: value for name, value in planner.initial().items() if name not in {"unkept", "last", "sum"}} | kept
 
 
 def _by_fate(reading: ReadingQuery) -> tuple[list[FileVersion], list[FileVersion], list[FileVersion]]:

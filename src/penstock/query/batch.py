@@ -16,7 +16,7 @@ class Batch:
     `final`: no batch follows, the query ends with this one. `read_until_ns`: once this batch is written, all files that were modified
     before this time are read; 0 if nothing was read, `None` if some source does not know. `plans` has the end offsets of our own
     sources, and for sources of published files the positions at which the batch begins (`before`) and ends. Only the process that has
-    read the checkpoint has `plans`; they do not travel.
+    read the checkpoint has `plans`; they do not travel. `follows` is the fingerprint of the batch before it (`""`: unknown).
     """
 
     query: str
@@ -24,6 +24,7 @@ class Batch:
     fingerprint: str = ""
     final: bool = False
     read_until_ns: int | None = None
+    follows: str = field(default="", compare=False, repr=False)
     plans: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -100,7 +100,12 @@ class Checkpoint:
         offsets = [self._ours(line, number) for line in lines if line != b"-"]
         until = _read_until(offsets, waiting=len(lines) - len(offsets))
         plans = (*filter(None, offsets), *self._events(lines, number))
-        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number, lines), until, plans)
+        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number, lines), until, plans=plans)
+
+    def fingerprint(self, number: int) -> str:
+        """Return the fingerprint of batch `number`, `""` if it cannot be read here."""
+        text = self._read(f"offsets/{number}")
+        return "" if text is None else xxhash.xxh3_64_hexdigest(text)
 
     def _events(self, lines: list[bytes], number: int) -> Iterator[dict[str, Any]]:
         """Yield, for each source of published files in batch `number`, its range: from `before` up to `published`, by sink."""

@@ -12,8 +12,11 @@ done. The failures, and how each is recognised:
    last one.
 4. *The checkpoint was restored, and Spark read on.* The number is the last one, with other offsets. Recognised by: another fingerprint.
    (If one side could not read the offset log there is no fingerprint, and the numbers must suffice.)
+5. *Both were restored and read on, and then one of them was put back as it was before.* The number is the next one, and the last one is
+   another batch in the checkpoint than in the sink: its rows would be missing, or there twice. Recognised by: another fingerprint of the
+   batch before this one.
 
-All four are `CheckpointMismatch`. A driver that stood still while another one continued sees failure 3, too: the caller, which knows
+All five are `CheckpointMismatch`. A driver that stood still while another one continued sees failure 3, too: the caller, which knows
 the checkpoint, tells the two apart (`query.writing`).
 """
 
@@ -71,13 +74,13 @@ def place(last: Last, batch: Batch, nouns: Nouns) -> Standing:
         _refuse_number(last, batch, nouns, cause)
     if batch.number < last.number:
         _refuse_number(last, batch, nouns, "the checkpoint was restored from an older copy, or is another one")
-    if batch.number > last.number:
-        return Standing.NEXT
-    if last.fingerprint and batch.fingerprint and last.fingerprint != batch.fingerprint:
+    is_next = batch.number > last.number
+    planned = batch.follows if is_next else batch.fingerprint
+    if last.number >= 0 and last.fingerprint and planned and last.fingerprint != planned:
         cause = "and Spark's offset log has other offsets for it: the checkpoint was restored from an older copy and read on"
-        msg = f"{nouns.state} has batch {batch.number} of query {batch.query}, {cause}; {_remedy(nouns)}"
+        msg = f"{nouns.state} has batch {last.number} of query {batch.query}, {cause}; {_remedy(nouns)}"
         raise CheckpointMismatch(msg)
-    return Standing.APPLIED
+    return Standing.NEXT if is_next else Standing.APPLIED
 
 
 def _refuse_query(last: Last, batch: Batch, nouns: Nouns) -> NoReturn:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.errors import CheckpointMismatch, Fenced, OptionError
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 BegunT = TypeVar("BegunT")
 ResultT = TypeVar("ResultT")
+_begun: dict[
+    tuple[str, str | None], int
+] = {}  # (driver, checkpoint) -> the last batch that this process has begun for it
 
 
 class BatchSink(ABC, Generic[BegunT, ResultT]):
@@ -153,16 +156,26 @@ class QueryWriting(Generic[BegunT, ResultT]):
     def begin(self, bound: Bound | None = None) -> Started[BegunT, ResultT]:
         """Begin the batch in flight, on the driver. `bound` is what the checkpoint said, if it was read already."""
         counted = Counted()
-        bound = bound or self.bound()
-        sink, checkpoint = self._opens(bound.sink_id), self._checkpoint()
+        bound, checkpoint = self._following(bound or self.bound()), self._checkpoint()
+        sink = self._opens(bound.sink_id)
         sink.check()
         if checkpoint and bound.batch:
             checkpoint.persist(bound.batch.number)
         with _overtaken_is_fenced(checkpoint, bound.batch):
             started = Started(bound, sink, sink.begin(bound.driver, bound.batch))
         if bound.batch:
+            _begun[bound.driver, self._location] = bound.batch.number
             measured.note(bound.batch.query, [("begin", counted.amounts())])
         return started
+
+    def _following(self, bound: Bound) -> Bound:
+        """Return `bound` with the fingerprint of the batch before its own, unless this process has begun that one for the same driver."""
+        batch, checkpoint = bound.batch, self._checkpoint()
+        if batch is None or checkpoint is None or batch.number == 0:
+            return bound
+        if _begun.get((bound.driver, self._location)) in {batch.number - 1, batch.number}:
+            return bound
+        return replace(bound, batch=replace(batch, follows=checkpoint.fingerprint(batch.number - 1)))
 
     def commit(self, reports: Sequence[TaskReport[ResultT]], number: int, bound: Bound | None = None) -> None:
         """Commit batch `number`, on the driver. If no task has reported, and `bound` is not given, the checkpoint is read again."""

@@ -8,7 +8,7 @@ and 7 of `sink.sink`), and every step here may be repeated.
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -113,17 +113,28 @@ class Committer:
     def reading_of(self, base: int, epoch: int) -> Iterator[None]:
         """Raise `Fenced` in place of an error about missing files if they are missing because another driver has overtaken this one.
 
-        The files are those that record `base` names, or that this driver has staged.
+        The files are those that record `base` names, or that this driver has staged. On HDFS also one that it still writes may be
+        gone, and then the next call for it fails: whatever fails is `Fenced` if a later epoch has begun.
         """
         try:
             yield
-        except (DamagedState, NotThere):
+        except (DamagedState, StorageError) as error:
+            if not isinstance(error, DamagedState | NotThere):
+                self._check_epoch(epoch)
+                raise
             head = self.ledger.head()
             if head.n == base:
                 raise
             if head.n < base:
                 self._gone(head)
             self._fenced(head, epoch)
+
+    def _check_epoch(self, epoch: int) -> None:
+        """Raise `Fenced` if a later epoch has begun, as far as the ledger can be read."""
+        with suppress(DamagedState, StorageError):
+            head = self.ledger.head()
+            if head.epoch > epoch:
+                self._fenced(head, epoch)
 
     def _gone(self, head: State) -> NoReturn:
         """Raise `DamagedState`: the ledger is older than it was before, and no other driver was faster."""

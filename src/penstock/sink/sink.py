@@ -95,6 +95,7 @@ __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult
 
 KEYED = "batchKey"  # the owner of a ledger of batch writes, instead of a driver; see `keyed`
 _log = logging.getLogger("penstock.sink")
+_TOLD = 3  # files that a warning names
 _ASSEMBLERS = 4  # threads at a time: they copy, hash and encode without Python's lock
 
 
@@ -379,6 +380,7 @@ class Sink:
             state = decide(head, batch, results, self.rules, owner=owner, taken=names.taken, lengths=lengths)
             if not names.meets(state.finished):
                 break
+        _tell_unknown(self, sorted(names.met))
         for growth in state.grown:
             if growth.path not in lengths and entry_at(self.storage, f"{self.root}/{growth.path}"):
                 msg = (
@@ -509,6 +511,19 @@ def _tell_namesakes(sink: Sink) -> None:
             "of the files then gets another one; put {sink} into fileName"
         )
         _log.warning(message, other, sink.root, sink.sink_id, names.where)
+
+
+def _tell_unknown(sink: Sink, paths: list[str]) -> None:
+    """Warn in the log about files that have names of this sink, though no record has decided them: their rows may be there twice."""
+    if paths and sink.layout.names.tells_sink:
+        named = ", ".join(repr(f"{sink.root}/{path}") for path in paths[:_TOLD])
+        more = f" and {len(paths) - _TOLD} more" if len(paths) > _TOLD else ""
+        message = (
+            "%s%s: named as files of sink %r are, and no record of its ledger has them. If the ledger was put back from an older copy, "
+            "and finished files of after the copy were left there, their rows are there twice once they are read again: move what "
+            "'penstock verify' calls foreign out of the output"
+        )
+        _log.warning(message, named, more, sink.sink_id)
 
 
 def _tell_unannounced(sink: Sink, head: State) -> None:

@@ -30,6 +30,9 @@ does so when it finds that there are none. The failures that this prevents:
    (`Storage.persist_all`). A checkpoint on HDFS or in a store is not on this host; there it takes a power cut of the servers that hold
    it.
 
+9. *A checkpoint is put back from a copy that is older than what was cleaned.* Rule: how far a reader is cleaned is marked before
+   anything is taken out, and each start compares it: see `cleaned`.
+
 A file that was reported (too late, not decidable) was never planned, so it is never cleaned.
 
 With `retention`, files that were read are noted, with the time, and cleaned when `retention` has passed. Notes are in
@@ -54,6 +57,7 @@ from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, NotThere, OptionError, StorageError
 from penstock.query.records import canonical, checked_at, signed
 from penstock.source.archive import names_of
+from penstock.source.cleaned import READERS, Marks, Reached, home_of
 from penstock.source.cursor import FileVersion, is_version
 from penstock.source.scan import hidden, is_partition, name_filter
 from penstock.storage import TEMPORARY, entry_at, locate, names_at, try_move
@@ -65,7 +69,6 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
 
 _log = logging.getLogger("penstock.source")
-READERS = "_penstock-readers"
 _OWNER = "_penstock-archive.json"
 _WORKERS = 8
 _SELECTING = ("pathGlobFilter", "pattern", "recursiveFileLookup", "partitionColumns")
@@ -128,11 +131,15 @@ def cleaning_noted(storage: Storage, root: str) -> dict[str, str]:
 
 
 class Note(NamedTuple):
-    """What a reader has noted as read: the name of the note's file, the time, and the versions of files."""
+    """What a reader has noted as read: the name of the note's file, the time, the versions of files, and how far it had got.
+
+    `at` is `None` in notes of earlier versions.
+    """
 
     name: str
     time_ns: int
     files: tuple[FileVersion, ...]
+    at: Reached | None
 
 
 @dataclass
@@ -153,9 +160,9 @@ class CleaningReader:
             return True
         return selecting["partitionColumns"] == "auto" and all(map(is_partition, folder.split("/")))
 
-    def has_read(self) -> set[bytes]:
-        """Return the keys of the versions that are noted as read."""
-        return {file.key for note in self.notes.values() for file in note.files}
+    def has_read(self) -> dict[bytes, Reached | None]:
+        """Return the keys of the versions that are noted as read, and how far the source had got with them."""
+        return {file.key: note.at for note in self.notes.values() for file in note.files}
 
 
 class Cleaner:
@@ -172,6 +179,7 @@ class Cleaner:
         self._archive = archive
         self._retention_ns = retention_ns
         self._form: dict[str, Any] = {"archive": archive, "selects": dict(selects)}
+        self._marks = Marks(storage, root)
         self._readers: dict[str, CleaningReader] = {}
         self._registered: set[str] = set()
         self._cleaned: str | None = None
@@ -245,18 +253,19 @@ class Cleaner:
 
     # -- after a batch -------------------------------------------------------------------------------------------
 
-    def clean(self, reader: str, files: Sequence[FileVersion], batch: str) -> None:
+    def clean(self, reader: str, files: Sequence[FileVersion], batch: str, at: Reached) -> None:
         """Clean the files that `reader` has read, and those that it noted earlier; `files` are those of `batch`, which is committed.
 
-        A second call with the same batch does not repeat what is done. Raises `StorageError` if files that are left cannot be noted.
+        `at` is how far the batch has got. A second call with the same batch does not repeat what is done. Raises `StorageError` if files
+        that are left cannot be noted.
         """
         if batch != self._cleaned and files:
             self.register(reader)
             now_ns = self._storage.now_ns()
             if self._retention_ns or self._others(reader):
-                self._note(reader, files, now_ns)
-            elif left := self._take_away(reader, files):
-                self._note(reader, left, now_ns)
+                self._note(reader, files, now_ns, at)
+            elif left := self._take_away(reader, files, {reader: at}):
+                self._note(reader, left, now_ns, at)
         self._cleaned = batch
         self._sweep(reader)
 
@@ -266,6 +275,12 @@ class Cleaner:
         for name in names_at(self._storage, home):
             if name.startswith("read-"):
                 self._storage.delete(f"{home}/{name}")
+
+    def drop_undone(self, reader: str, newest: Reached) -> None:
+        """Delete the notes of what `reader` has read after its newest plan: its checkpoint was put back, and it reads that again."""
+        for note in list(self._noted(reader).notes.values()):
+            if note.at is not None and not newest.covers(note.at):
+                self._storage.delete(f"{home_of(self._root, reader)}/{note.name}")
 
     def taken(self, reader: str) -> Iterator[FileVersion]:
         """Yield the files that a driver of `reader` had taken when it died; the next driver puts them back."""
@@ -297,14 +312,14 @@ class Cleaner:
                 raise OptionError(msg)
         self._registered.add(reader)
 
-    def _note(self, reader: str, files: Sequence[FileVersion], time_ns: int) -> None:
+    def _note(self, reader: str, files: Sequence[FileVersion], time_ns: int, at: Reached) -> None:
         """Note the files of a batch that are still there, durably. A batch that is noted twice keeps the time of the first note."""
         entries = [[file.path, file.size, file.modified_ns, file.identity] for file in files if self._is_there(file)]
         if entries:
             name = f"read-{xxhash.xxh3_128_hexdigest(canonical({'files': entries}))}.json"
             with suppress(AlreadyThere):
                 self._storage.put_if_absent(
-                    f"{self._root}/{READERS}/{reader}/{name}", signed({"time": time_ns, "files": entries})
+                    f"{self._root}/{READERS}/{reader}/{name}", signed({"time": time_ns, "files": entries, "at": at})
                 )
 
     def _sweep(self, reader: str) -> None:
@@ -320,12 +335,25 @@ class Cleaner:
         done = {other.name: other.has_read() for other in others}
         for note in due:
             waits = {other.name: self._awaited(other, done[other.name], note.files) for other in others}
-            self._clean_noted(mine, note, {file for files in waits.values() for file in files})
+            self._clean_noted(mine, note, {file for files in waits.values() for file in files}, done)
             self._tell_waiting(waits)
 
-    def _clean_noted(self, mine: CleaningReader, note: Note, awaited: Collection[FileVersion]) -> None:
-        """Clean the files of a note that no source awaits; delete the note when none is left, and try again later where cleaning failed."""
-        left = self._take_away(mine.name, [file for file in note.files if file not in awaited])
+    def _clean_noted(
+        self,
+        mine: CleaningReader,
+        note: Note,
+        awaited: Collection[FileVersion],
+        done: Mapping[str, Mapping[bytes, Reached | None]],
+    ) -> None:
+        """Clean the files of a note that no source awaits; delete the note when none is left, and try again later where cleaning failed.
+
+        `done` is what the others have read.
+        """
+        files = [file for file in note.files if file not in awaited]
+        marks = {mine.name: note.at}
+        for name, read in done.items():
+            marks[name] = max((at for file in files if (at := read.get(file.key)) is not None), default=None)
+        left = self._take_away(mine.name, files, marks)
         if left:
             self._tried = None
         elif not awaited:
@@ -383,17 +411,27 @@ class Cleaner:
         for name in listed - known.notes.keys():
             with suppress(NotThere):  # its owner has deleted it meanwhile
                 form = checked_at(self._storage, f"{home}/{name}")
-                known.notes[name] = Note(name, form["time"], tuple(FileVersion(*entry) for entry in form["files"]))
+                known.notes[name] = _read_note(name, form)
         return known
 
     # -- the files -----------------------------------------------------------------------------------------------
 
-    def _take_away(self, reader: str, files: Sequence[FileVersion]) -> list[FileVersion]:
-        """Clean these files; return those that could not be cleaned, after logging why."""
+    def _take_away(
+        self, reader: str, files: Sequence[FileVersion], marks: Mapping[str, Reached | None]
+    ) -> list[FileVersion]:
+        """Clean these files; return those that could not be cleaned, after logging why.
+
+        `marks` is how far each reader had got that has read some of them.
+        """
         if not files:
             return []
         if self._archive is None:
             self._storage.persist_all()  # the commit log too, whichever process has written it (failure 8)
+        if any(map(self._is_to_go, files)):
+            for name, at in marks.items():
+                if at is not None:
+                    self._marks.mark(name, at)
+            failpoints.hit("source.clean.marked")
         mine = f"{self._root}/{READERS}/{reader}/taken-{unique.token()}"
         with self._storage.workers(_WORKERS) as workers:
             answers = list(workers.map(partial(self._clean_one, mine), files))
@@ -426,13 +464,16 @@ class Cleaner:
     def _taken(self, mine: str, file: FileVersion) -> str | None:
         """Move the file out of the directory, if it is still the version that was read; return its new path."""
         source = f"{self._root}/{file.path}"
-        if not self._is_there(file) or self._is_linked(file):
+        if not self._is_to_go(file):
             return None
         folder = file.path.rpartition("/")[0]
         self._storage.make_directory(f"{mine}/{folder}" if folder else mine, private=True)
         failpoints.hit("source.clean")
         self._storage.take(source, f"{mine}/{file.path}")
         return f"{mine}/{file.path}"
+
+    def _is_to_go(self, file: FileVersion) -> bool:
+        return self._is_there(file) and not self._is_linked(file)
 
     def _is_linked(self, file: FileVersion) -> bool:
         """Tell whether a symbolic link leads to the file: its target lies somewhere else, and is not ours to move."""
@@ -504,6 +545,11 @@ class Cleaner:
                 if entry.is_directory:
                     self._remove_directory(f"{directory}/{entry.name}")
             self._storage.delete(directory)
+
+
+def _read_note(name: str, form: Mapping[str, Any]) -> Note:
+    at = Reached(*form["at"]) if "at" in form else None
+    return Note(name, form["time"], tuple(FileVersion(*entry) for entry in form["files"]), at)
 
 
 def _mode(archive: str | None) -> str:

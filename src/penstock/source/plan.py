@@ -62,6 +62,7 @@ from penstock.processes import no_collection
 from penstock.query.offset import VERSION, check, summed
 from penstock.source.arrivals import Arrivals
 from penstock.source.begun import BegunFiles
+from penstock.source.cleaned import Reached, check_not_cleaned_since, reader_of
 from penstock.source.cursor import Cursor, FileVersion, Split, is_version
 from penstock.source.dividing import Dividing, weight
 from penstock.source.late import LateFile, LateFiles
@@ -163,6 +164,8 @@ class Planner:
         self._zone = zone
         self._cleaner: Cleaner | None = None
         self._reader = unique.token()
+        self._resets = 0
+        self._is_compared = False
         self._limits = BatchLimits(options["maxFilesPerTrigger"], options["maxBytesPerTrigger"])
         self._pace = ScanPace(storage, root, options)
         self._bounded = False
@@ -231,8 +234,8 @@ class Planner:
             return True
         at, self._at = self._at, None
         self._looked_after = None
-        # An offset of a source that does not clean, or did not clean then, has none.
-        self._reader = start.get("reader", start.get("sum", ""))
+        self._reader, self._resets = reader_of(start), start.get("resets", 0)
+        self._compare_with_cleaned(start)
         self.clean(start)
         if not self._look(start, at, bounded=self._bounded or not limited):
             return False
@@ -282,6 +285,7 @@ class Planner:
 
     def tasks(self, end: dict[str, Any]) -> list[list[Split]]:
         """Return the plan packed into tasks: by `tasks` if that is set, else so that each reads about `splitSize`."""
+        self._compare_with_cleaned(end)
         if self._cleaner is not None and "reader" in end:
             self._cleaner.register(end["reader"])  # by now Spark has the offset, and the reader's name in it
         splits = self.splits(end)
@@ -304,17 +308,32 @@ class Planner:
         which ends at `following`, is replayed. If that batch sets the query back (`is_set_back`), files that were read stay, to be read
         again. Raises `StorageError` if files that could not be removed cannot be noted either.
         """
+        if following is not None:
+            self._compare_with_cleaned(following)
         if self._cleaner is None:
             return
         check(done)
-        reader = done.get("reader", done.get("sum", ""))
+        reader = reader_of(
+            following or done
+        )  # by whose name `look` will go on: `done` may be of a time when the source did not clean
         if following is not None and is_set_back(done, following):
             self._cleaner.forget(reader)
             return
         read: list[FileVersion] = []
         with suppress(DamagedState):  # its plan lay beside the offset, and is deleted: its files were cleaned before
             read = [split.file for split in self.splits(done) if split.end == split.file.size]
-        self._cleaner.clean(reader, read, done["sum"])
+        self._cleaner.clean(reader, read, done["sum"], Reached.of(done))
+
+    def _compare_with_cleaned(self, newest: dict[str, Any]) -> None:
+        """Raise `FilesCleaned` if the newest plan of the checkpoint is older than what was cleaned; once, at the start."""
+        if self._is_compared:
+            return
+        check(newest)
+        if self._cleaner is not None or "reader" in newest:
+            check_not_cleaned_since(self._storage, self._root, newest)
+        if self._cleaner is not None:
+            self._cleaner.drop_undone(reader_of(newest), Reached.of(newest))
+        self._is_compared = True
 
     def _offset(self, cursor: Cursor, splits: list[Split], *, last: bool, unkept: bool = False) -> dict[str, Any]:
         form = {"v": VERSION} | cursor.to_json()
@@ -327,7 +346,7 @@ class Planner:
         if unkept:
             form["unkept"] = True
         if self._cleaner is not None:
-            form["reader"] = self._reader
+            form |= {"reader": self._reader} | ({"resets": self._resets} if self._resets else {})
         return summed(form)
 
     def beginning(self, split: Split, room: int) -> Split:
