@@ -9,7 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
+import pyarrow.dataset as pads
 import pytest
 
 from penstock import failpoints
@@ -96,7 +98,7 @@ def test_limits_at_their_exact_bound(
 
 
 def test_a_part_of_two_rows_in_two_tasks_that_become_one(output: Output) -> None:
-    """S18: room for 2 rows; one task has written 1, the other 3; restarted as one task, it goes on with one part, and no number comes twice."""
+    """S18: room for 2 rows; one task wrote 1, the other 3; restarted as one task, it goes on with its part, and no number comes twice."""
     options = {"rollSize": "12", "fileName": "p-{writer}-{seq}"}
     output.batch(output.sink(**options), 0, {0: ["test1"], 1: ["test1"] * 3})
     assert output.visible() == {"p-1-0.txt": "test1\ntest1\n"}
@@ -148,7 +150,7 @@ def test_what_a_driver_leaves_open_is_not_visible(output: Output) -> None:
 
 @pytest.mark.parametrize(("below", "files"), [("1m", [2, 2, 1]), ("1", [1] * 5)])
 def test_two_writers_of_shared_buckets_become_one(output: Output, below: str, files: list[int]) -> None:
-    """S25, S26, S37: one writer has buckets 1, 2, 3 and another 1 and 2; the next run has one, which goes on with its own and closes all."""
+    """S25, S26, S37: one writer has buckets 1, 2, 3, another 1 and 2; the next run has one writer, and closes all."""
     output.schema = VALUE_AND_BUCKET
     options = BY_BUCKET | {"mergeBelow": below}
     sink = output.sink(**options)
@@ -282,7 +284,18 @@ def test_a_copy_of_a_sink_writes_the_same(output: Output, tmp_path: Path) -> Non
     for copied in (False, True):
         output.root = tmp_path / f"{copied}"
         sink: Any = output.sink(fileName="p", growing="true", **options)
-        sink = pickle.loads(pickle.dumps(sink)) if copied else sink
+        sink = pickle.loads(pickle.dumps(sink)) if copied else sink  # noqa: S301 - our own
         output.batch(sink, 0, {0: ['a"b', ""]}, final=True)
         texts.append((output.root / "p.csv").read_bytes())
     assert texts == [b'value\n"a\\"b"\n-\n'] * 2
+
+
+def test_strangers_find_only_finished_files(output: Output) -> None:
+    """F38: tools that go by patterns or by all files below a directory find no staged file and no record among open parts."""
+    sink = output.sink(format="parquet", rollRows="2", bucketBy="b={value}", fileName="p{seq}")
+    output.batch(sink, 0, {0: ["x", "x", "x", "y"]})
+    assert output.staged() != []
+    found = {str(path.relative_to(output.root)) for path in output.root.rglob("*.parquet")}
+    assert found == {"b=x/p0.parquet"}
+    everything = duckdb.connect().execute(f"select value from read_parquet('{output.root}/**/*.parquet')").fetchall()
+    assert (everything, pads.dataset(output.root, format="parquet").count_rows()) == ([("x",), ("x",)], 2)

@@ -69,7 +69,7 @@ def test_threads_read_the_umask_of_the_process(status: str) -> None:
 
 
 def test_publish_completes_after_a_crash_between_the_two_names(storage: Storage, root: str) -> None:
-    """If both names lead to one file, publishing again removes the old name."""
+    """S45: if both names lead to one file, publishing again removes the old name."""
     put(storage, f"{root}/a", b"part")
     os.link(f"{root}/a", f"{root}/b")
     storage.publish(f"{root}/a", f"{root}/b")
