@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ import pytest
 
 from penstock import failpoints
 from penstock.errors import StorageError
+from penstock.sink.byteparts import BytePart
 from penstock.sink.events import EventLog, EventPosition
 from penstock.sink.sink import Batch, Sink
+from penstock.sink.tableparts import ArrowPart
 from penstock.storage import LocalStorage, Storage
 from penstock.testing import FakeClock, ObjectStore, visible
 from tests.support.extras import WITH_AVRO
@@ -299,3 +303,47 @@ def test_strangers_find_only_finished_files(output: Output) -> None:
     assert found == {"b=x/p0.parquet"}
     everything = duckdb.connect().execute(f"select value from read_parquet('{output.root}/**/*.parquet')").fetchall()
     assert (everything, pads.dataset(output.root, format="parquet").count_rows()) == ([("x",), ("x",)], 2)
+
+
+@pytest.mark.parametrize("of_their_own", [False, True])
+@pytest.mark.parametrize("name", ["text", "parquet"])
+def test_a_full_disk_is_not_kept_full_by_what_failed(
+    output: Output, monkeypatch: pytest.MonkeyPatch, name: str, of_their_own: bool
+) -> None:
+    """F32: a task finds no space, or its source fails: what it has staged is removed at once, so that a restart has room for its claim."""
+    if of_their_own:
+        monkeypatch.setattr(BytePart, "stage_bytes", 1)
+        monkeypatch.setattr(ArrowPart, "stage_bytes", 1)
+    sink = output.sink(format=name, rollRows="2", fileName="p{seq}")
+    output.batch(sink, 0, {0: ["a"]})
+    kept = output.staged()
+    for at in ("storage.write=nospace@2", "storage.sync=nospace", "sink.write.staged=error", "storage.create=error@2"):
+        begun = sink.begin("d1", Batch(QUERY, 1))
+        failpoints.arm(at)
+        with suppress(OSError, StorageError):  # not each is met by each form
+            sink.abort(output.write(sink, begun, 1, {0: ["b", "c", "d"]}))
+        failpoints.arm("")
+        assert output.staged() == kept, at
+    output.batch(sink, 1, {0: ["b"]}, final=True)
+    assert sorted(seen(output, sink)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "pipe", "link", "link that leads nowhere"])
+def test_a_name_is_taken_whatever_has_it(output: Output, kind: str) -> None:
+    """B15: whatever somebody else has put under the next name stays, and the next number is used, before anything is decided."""
+    output.root.mkdir()
+    taken = output.root / "p0.txt"
+    makes: dict[str, Callable[[], object]] = {
+        "file": lambda: taken.write_text("theirs"),
+        "directory": taken.mkdir,
+        "pipe": lambda: os.mkfifo(taken),
+        "link": lambda: taken.symlink_to(output.root),
+        "link that leads nowhere": lambda: taken.symlink_to("/nowhere"),
+    }
+    makes[kind]()
+    before = os.lstat(taken)
+    sink = output.sink(rollBatches="1", fileName="p{seq}")
+    output.batch(sink, 0, {0: ["a"]})
+    assert [file.path for file in sink.ledger.history()] == ["p1.txt"]
+    assert (output.root / "p1.txt").read_text() == "a\n"
+    assert (os.lstat(taken).st_ino, os.lstat(taken).st_mode) == (before.st_ino, before.st_mode)

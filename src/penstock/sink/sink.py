@@ -258,13 +258,13 @@ class Sink:
                         count += _fed(task, piece)
                     aside.hand_on()
                     closed, left, consumed = task.finish()
-            except BeginAgain:
-                task.discard()
+            except BeginAgain as error:
+                task.discard(error)
                 if account is not None:
                     account.clear()
                 continue
-            except BaseException:  # also for a simulated crash: release what is open, then let it pass
-                task.discard()
+            except BaseException as error:  # also for a simulated crash: release what is open, then let it pass
+                task.discard(error)
                 raise
             counts = count, account or Account(), aside.tally, task.progress
             return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), *counts).beyond(before)
@@ -406,8 +406,8 @@ class Sink:
             # Sorted by place, and not by which thread was done first, because names are numbered in this order.
             described = (describe() for describe in desk.closed)
             closed = tuple(sorted(described, key=lambda part: (part.place, part.writer, part.first_batch)))
-        except BaseException:  # also for a simulated crash: release what is open, then let it pass
-            staging.discard()
+        except BaseException as error:  # also for a simulated crash: release what is open, then let it pass
+            staging.discard(error)
             raise
         nothing = replace(
             first, writer=DRIVER, open=(), consumed=(), rows=0, account=Account(), aside=Tally(), progress=Progress()
