@@ -17,7 +17,7 @@ import pyarrow.dataset as pads
 import pytest
 
 from penstock import failpoints
-from penstock.errors import StorageError
+from penstock.errors import OptionError, StorageError
 from penstock.sink.byteparts import BytePart
 from penstock.sink.events import EventLog, EventPosition
 from penstock.sink.sink import Batch, Sink
@@ -347,3 +347,20 @@ def test_a_name_is_taken_whatever_has_it(output: Output, kind: str) -> None:
     assert [file.path for file in sink.ledger.history()] == ["p1.txt"]
     assert (output.root / "p1.txt").read_text() == "a\n"
     assert (os.lstat(taken).st_ino, os.lstat(taken).st_mode) == (before.st_ino, before.st_mode)
+
+
+@pytest.mark.parametrize("columns", [["value"], ["b", "value"], ["value", "b", "c"]], ids=len)
+def test_a_growing_file_keeps_the_columns_of_its_header(output: Output, columns: list[str]) -> None:
+    """Rows of other columns than the header of a growing file names were appended below it; nothing is decided, and both ways out work."""
+    grows = {"growing": "true", "format": "csv", "header": "true"}
+    output.schema = VALUE_AND_BUCKET
+    output.batch(output.sink(**grows, fileName="e"), 0, {0: ["1|x"]})
+    output.schema = pa.schema([(name, pa.string()) for name in columns])
+    others = {0: ["|".join("2" for _ in columns)]}
+    with pytest.raises(OptionError, match=r"e\.csv' in .* begins with the header 'value,b'.*set another fileName"):
+        output.batch(output.sink(**grows, fileName="e"), 1, others, owner="d2")
+    output.batch(output.sink(**grows, fileName="f"), 1, others, owner="d3")
+    output.schema = VALUE_AND_BUCKET
+    output.batch(output.sink(**grows, fileName="e"), 2, {0: ["3|y"]}, owner="d4")
+    assert output.visible()["e.csv"] == "value,b\n1,x\n3,y\n"
+    assert output.visible()["f.csv"].splitlines()[0] == ",".join(columns)

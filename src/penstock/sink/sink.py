@@ -67,6 +67,7 @@ from penstock.sink.cipher import Cipher, check_none_clear
 from penstock.sink.committer import Committer
 from penstock.sink.decide import Rules, decide, due, groups, parts_named, successor
 from penstock.sink.existing import NOTHING_NOTED, STAGE, are_noted, namesakes, note_options, noted
+from penstock.sink.headers import check_headers
 from penstock.sink.layout import Layout
 from penstock.sink.ledger import STAGING, STATE_DIRECTORY, Destination, Kind, Ledger, aside_bucket
 from penstock.sink.lengths import LengthTables
@@ -375,6 +376,8 @@ class Sink:
         base = head.n if base is None else base
         results = results + self._assembled(head, ending, results[0], number, base, as_text=as_text)
         names, lengths = TakenNames(self.storage, self.root), self.lengths.known(head)
+        if batch is not None and self.options["growing"]:
+            check_headers(self.storage, self.root, self.rules, results, lengths)
         while True:
             state = decide(head, batch, results, self.rules, owner=owner, taken=names.taken, lengths=lengths)
             if not names.meets(state.finished):
