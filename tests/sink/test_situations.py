@@ -17,7 +17,7 @@ import pyarrow.dataset as pads
 import pytest
 
 from penstock import failpoints
-from penstock.errors import OptionError, StorageError
+from penstock.errors import OptionError, PublishConflict, StorageError
 from penstock.sink.byteparts import BytePart
 from penstock.sink.events import EventLog, EventPosition
 from penstock.sink.sink import Batch, Sink
@@ -364,3 +364,17 @@ def test_a_growing_file_keeps_the_columns_of_its_header(output: Output, columns:
     output.batch(output.sink(**grows, fileName="e"), 2, {0: ["3|y"]}, owner="d4")
     assert output.visible()["e.csv"] == "value,b\n1,x\n3,y\n"
     assert output.visible()["f.csv"].splitlines()[0] == ",".join(columns)
+
+
+def test_a_growing_file_that_was_rotated_away_is_told_and_goes_on_once_it_is_back(output: Output) -> None:
+    """A tool for logs renames the file: the message spoke of a file of 0 bytes that somebody had cut."""
+    sink = output.sink(growing="true", fileName="e.log")
+    output.batch(sink, 0, {0: ["a"]})
+    (output.root / "e.log").rename(output.root / "e.log.1")
+    with pytest.raises(
+        PublishConflict, match=r"e\.log' is not there, and the ledger says that it has 2 bytes.*put it back"
+    ):
+        output.batch(sink, 1, {0: ["b"]})
+    (output.root / "e.log.1").rename(output.root / "e.log")
+    output.batch(sink, 1, {0: ["b"]})
+    assert output.visible() == {"e.log": "a\nb\n"}
