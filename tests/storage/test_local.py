@@ -218,7 +218,7 @@ def test_a_permission_that_is_missing_is_told_with_what_to_do(storage: Storage, 
     ],
 )
 def test_what_a_machine_refuses_is_told_with_what_to_do(number: int, remedy: str) -> None:
-    """Errors that no permission can solve: a read-only file system, too many open files, a broken disk."""
+    """F35: errors that no permission can solve: a mount point in between, a read-only file system, too many open files, a broken disk."""
     with pytest.raises(StorageError, match=f"cannot put '/a': .*; .*{remedy}"), doing("put", "/a"):
         raise OSError(number, os.strerror(number))
 
