@@ -77,7 +77,7 @@ def time() -> Iterator[FakeClock]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_an_output_goes_on(samples: Path, time: FakeClock, form: str) -> None:
-    """An output with finished, unpublished and open parts is listed, verified and continued: every row, once."""
+    """B28, F37: an output with finished, unpublished and open parts is listed, verified and continued: every row, once."""
     if not (samples / "outputs" / form).exists():
         pytest.skip(f"{samples.name} had no {form}")
     scene = Scene(Output(samples / "outputs" / form, time), FORMS[form])

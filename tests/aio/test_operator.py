@@ -54,7 +54,7 @@ class Slow:
 @BOTH
 @pytest.mark.parametrize("capacity", [1, 2, 6, 100])
 def test_every_row_has_its_outputs(capacity: int, ordered: bool) -> None:
-    """More rows than places, fewer, or none: each row has its outputs, once (A1 to A5, A39)."""
+    """More rows than places, fewer, or none: each row has its outputs, once (A1, A2, A3, A4, A5, A39)."""
     for rows in ([], [1], list(range(8))):
         told = drive(double, rows, capacity=capacity, ordered=ordered)
         assert sorted(told.outs) == [2 * row for row in rows]

@@ -205,7 +205,7 @@ def test_upsert_takes_the_last_row_of_a_key(place: Place) -> None:
 
 
 def test_sinks_of_one_connection(place: Place) -> None:
-    """Two sinks of a process share its connection: what one leaves in the session does not affect the other."""
+    """D12: two sinks of a process share its connection: what one leaves in the session does not affect the other."""
     first = Driver(place, options={"mode": "upsert", "keyColumns": "k"})
     other = pa.schema([("k", pa.string()), ("x", pa.float64())])
     options = {"mode": "merge", "keyColumns": "k", "table": f"{place.table}_x"}

@@ -51,7 +51,7 @@ def test_combinations_of_many_values_do_not_meet() -> None:
 
 
 def test_null_and_empty_go_to_the_default_partition() -> None:
-    """Null, and the empty string as in Spark, go to __HIVE_DEFAULT_PARTITION__."""
+    """S22: null, and the empty string as in Spark, go to __HIVE_DEFAULT_PARTITION__."""
     assert buckets("c={c}", pa.array([None, "a", ""])) == {f"c={DEFAULT_PARTITION}": [0, 2], "c=a": [1]}
     assert buckets("{c}", pa.array([None, None], pa.string())) == {DEFAULT_PARTITION: [0, 1]}
     assert buckets("{c:%Y}", pa.array([None, 0], pa.timestamp("us", "UTC"))) == {DEFAULT_PARTITION: [0], "1970": [1]}

@@ -65,7 +65,7 @@ def test_staged_file_that_changed_after_its_commit(scene: Scene) -> None:
 @pytest.mark.slow
 @one_form
 def test_every_change_of_a_record(scene: Scene) -> None:
-    """A record, a fold or a note of options that was cut, altered or zeroed is `DamagedState` for everyone who reads it.
+    """F24: a record, a fold or a note of options that was cut, altered or zeroed is `DamagedState` for everyone who reads it.
 
     Whoever does not need it continues with exactly the right rows; all commands that read the history say what is damaged.
     """
@@ -170,7 +170,7 @@ def test_last_record_is_lost_after_its_publishing(scene: Scene) -> None:
 
 @one_form
 def test_older_generations(output: Output, scene: Scene) -> None:
-    """If the whole state is replaced by any earlier copy, a checkpoint that has moved on refuses it."""
+    """S47, S48: if the whole state is replaced by any earlier copy, a checkpoint that has moved on refuses it."""
     generations = []
     root = output.root
     with put_back(root):

@@ -178,7 +178,7 @@ def test_how_far_the_sources_of_a_checkpoint_are(tmp_path: Path) -> None:
 
 
 def test_late_rows_reopen_a_day(days: Output) -> None:
-    """Readers learn of late rows before they see them, `_SUCCESS` disappears before that, and returns when the last part is closed."""
+    """F27: readers learn of late rows before they see them, `_SUCCESS` disappears before that, and returns when the last part is closed."""
     sink = days.sink(**READY | {"rollInactivity": "1m"})
     run(days, sink, 0, "30T10:00")
     run(days, sink, 1, "31T10:00")
@@ -339,7 +339,7 @@ def test_rows_without_a_time_are_no_bucket_of_time(days: Output) -> None:
     "point", ["sink.ledger.after-put", "sink.publish.one", "sink.publish.ready", "sink.publish.before-note"]
 )
 def test_a_death_while_it_is_said(days: Output, point: str) -> None:
-    """The driver dies after its put: readers receive nothing until the next driver has published everything; then each event once."""
+    """B25: the driver dies after its put: readers receive nothing until the next driver has published everything; then each event once."""
     sink = days.sink(**READY)
     run(days, sink, 0, "30T10:00")
     failpoints.arm(f"{point}=error")

@@ -169,7 +169,7 @@ def test_batch_without_rows_leaves_its_record_alone(output: Output) -> None:
 
 
 def test_last_batch_publishes_everything(output: Output) -> None:
-    """F15: a batch that is marked as the last leaves nothing open, not even for writers without rows in it."""
+    """F15, S12: a batch that is marked as the last leaves nothing open, not even for writers without rows in it."""
     sink = output.sink()
     output.batch(sink, 0, {0: ["a"], 1: ["b"], 2: ["c"]})
     output.batch(sink, 1, {1: ["d"]}, final=True)
@@ -470,7 +470,7 @@ def test_batch_that_does_not_follow_the_last_one_is_refused(output: Output) -> N
 
 
 def test_older_checkpoint_is_refused(output: Output) -> None:
-    """F9: batch ids that go back, or come with other offsets, are refused and never skipped silently."""
+    """F9, F26: batch ids that go back, or come with other offsets, are refused and never skipped silently."""
     sink = output.sink(rollBatches="1")
     output.batch(sink, 0, {0: ["a"]}, mark="m0")
     output.batch(sink, 1, {0: ["b"]}, mark="m1")
@@ -501,7 +501,7 @@ def test_more_tasks_after_a_restart(output: Output) -> None:
 
 
 def test_numbers_never_come_back(output: Output) -> None:
-    """S21, S38: a writer that was away, with no part open, continues after every number that was used."""
+    """S21, S38, F22: a writer that was away, with no part open, continues after every number that was used."""
     sink = output.sink(rollBatches="1", fileName="p{writer}-{seq}")
     output.batch(sink, 0, {0: ["a"], 1: ["b"]})
     output.batch(sink, 1, {0: ["c"]})

@@ -192,7 +192,7 @@ class Watcher(threading.Thread):
 @pytest.mark.soak
 @pytest.mark.parametrize("kills", [2, 50])
 def test_kills_at_random_moments_of_real_logs(stage: Stage, python: Interpreter, loghub: Path, kills: int) -> None:
-    """Real logs; kills at random moments, again and again, while a reader looks: at the end each record is there once."""
+    """B29, F36: real logs; kills at random moments, again and again, while a reader looks: at the end each record is there once."""
     expected: Counter[str] = Counter()
     for number, path in enumerate(sorted(loghub.glob("*.log"))):
         for half, lines in enumerate(_halves(path.read_bytes().decode("utf-8", "replace").splitlines())):

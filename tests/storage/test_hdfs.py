@@ -951,7 +951,7 @@ def test_a_file_that_meets_a_dead_data_node_is_made_again(
 def test_new_files_are_as_the_configuration_says(
     clients: object, hdfs: MiniHdfs, root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Replication and block size are those of HADOOP_CONF_DIR, as for every client; without it, those of the NameNode."""
+    """B14: replication and block size are those of HADOOP_CONF_DIR, as for every client; without it, those of the NameNode."""
     places = {"": (3, BLOCK_BYTES), "conf": (2, MEBIBYTE)}
     settings = {"dfs.replication": "2", "dfs.blocksize": "1m"}
     for conf, expected in places.items():

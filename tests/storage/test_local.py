@@ -69,7 +69,7 @@ def test_threads_read_the_umask_of_the_process(status: str) -> None:
 
 
 def test_publish_completes_after_a_crash_between_the_two_names(storage: Storage, root: str) -> None:
-    """If both names lead to one file, publishing again removes the old name."""
+    """S45: if both names lead to one file, publishing again removes the old name."""
     put(storage, f"{root}/a", b"part")
     os.link(f"{root}/a", f"{root}/b")
     storage.publish(f"{root}/a", f"{root}/b")
@@ -218,7 +218,7 @@ def test_a_permission_that_is_missing_is_told_with_what_to_do(storage: Storage, 
     ],
 )
 def test_what_a_machine_refuses_is_told_with_what_to_do(number: int, remedy: str) -> None:
-    """Errors that no permission can solve: a read-only file system, too many open files, a broken disk."""
+    """F35: errors that no permission can solve: a mount point in between, a read-only file system, too many open files, a broken disk."""
     with pytest.raises(StorageError, match=f"cannot put '/a': .*; .*{remedy}"), doing("put", "/a"):
         raise OSError(number, os.strerror(number))
 

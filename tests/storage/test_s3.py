@@ -200,7 +200,7 @@ def test_a_replaced_object_of_one_length_has_another_identity(found: StoreServer
 
 @pytest.mark.slow
 def test_what_a_killed_writer_has_uploaded_is_found_and_removed(found: StoreServer, root: str) -> None:
-    """A process killed in the middle of a long object leaves an upload that no listing shows; it is found and removed."""
+    """S50: a process killed in the middle of a long object leaves an upload that no listing shows; it is found and removed."""
     if found.scheme != "s3":
         pytest.skip("Azure forgets by itself, after a week")
     if found.kind == "minio":

@@ -100,7 +100,7 @@ def explored(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_crash_anywhere_and_again_in_the_recovery() -> None:
-    """Parts roll by size and idleness, span batches, and are finished: crashed at each call, and so is each recovery."""
+    """F21: parts roll by size and idleness, span batches, and are finished: crashed at each call, and so is each recovery."""
     report = explored(MAIN, states_max=2000)
     assert report.states >= 2000
 

@@ -485,7 +485,7 @@ def test_records_that_are_too_long(root: str) -> None:
 
 
 def test_a_length_that_lies_allocates_nothing(log: Path) -> None:
-    """A group that claims to be 4 GB long is reported as torn or damaged at once, and is not read into memory."""
+    """E5: a group that claims to be 4 GB long is reported as torn or damaged at once, and is not read into memory."""
     path = log / "000000000003.wal"
     data = path.read_bytes()
     path.write_bytes(data + (0xFFFFFFF8).to_bytes(4, "little") + bytes([1, 0, 0, 0]) + bytes(64))

@@ -115,7 +115,7 @@ def test_batches_are_arrow_arrays(root: str) -> None:
 
 
 def test_each_writer_goes_on_after_the_last(storage: Storage) -> None:
-    """Ten writers in turn: one sequence, one log, and a new epoch for each; a closed writer fails on append."""
+    """E10: ten writers in turn: one sequence, one log, and a new epoch for each; a closed writer fails on append."""
     for number in range(10):
         with Writer(ROOT, storage=storage) as writer:
             assert writer.sequence == number

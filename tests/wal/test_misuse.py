@@ -279,7 +279,7 @@ def test_an_exception_acknowledges_nothing(root: str) -> None:
 
 @pytest.mark.parametrize("kind", STORAGES)
 def test_what_is_no_directory_is_no_empty_log(kind: str) -> None:
-    """A missing directory, a file, and a directory of something else are each told from a new log, which is empty."""
+    """E6: a missing directory, a file, and a directory of something else are each told from a new log, which is empty."""
     storage = STORAGES[kind]()
     storage.make_directory("/other")
     storage.put_if_absent("/other/file", b"")

@@ -85,8 +85,8 @@ class LengthTables:
             output.write(signed({"sink": state.sink, self.field: merged}))
             _, digest = staging.seal(output).result()
             staging.finish()
-        except BaseException:  # also for a simulated crash: release what is open, then let it pass
-            staging.discard()
+        except BaseException as error:  # also for a simulated crash: release what is open, then let it pass
+            staging.discard(error)
             raise
         table = LengthTable(output.name, digest, len(merged))
         fields: dict[str, Any] = {self.field: {}, self.tables: (*tables, table)}

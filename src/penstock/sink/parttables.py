@@ -133,8 +133,8 @@ class PartTables:
             output.write(signed(self._named(output.name) | {"index": index}))
             size, digest = staging.seal(output).result()
             staging.finish()
-        except BaseException:  # also for a simulated crash: release what is open, then let it pass
-            staging.discard()
+        except BaseException as error:  # also for a simulated crash: release what is open, then let it pass
+            staging.discard(error)
             raise
         return PartTable(output.name, digest, size, start, _weight(changes))
 

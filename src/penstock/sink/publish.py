@@ -247,6 +247,12 @@ def _grow(storage: Storage, target: str, staging: str, growth: Growth, *, newest
     if size >= growth.after and any(_size(storage, f"{staging}/{s.file}") == 0 for s in growth.segments):
         return
     if size < growth.before:
+        if entry_at(storage, target) is None:
+            msg = (
+                f"{target!r} is not there, and the ledger says that it has {growth.before} bytes: it was moved away or removed by "
+                "somebody else; put it back and run the same command again"
+            )
+            raise PublishConflict(msg)
         msg = f"{target!r} has {size} bytes, the ledger says {growth.before}: it was cut by somebody else; restore it"
         raise PublishConflict(msg)
     if size > growth.before:

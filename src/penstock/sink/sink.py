@@ -67,6 +67,7 @@ from penstock.sink.cipher import Cipher, check_none_clear
 from penstock.sink.committer import Committer
 from penstock.sink.decide import Rules, decide, due, groups, parts_named, successor
 from penstock.sink.existing import NOTHING_NOTED, STAGE, are_noted, namesakes, note_options, noted
+from penstock.sink.headers import check_headers
 from penstock.sink.layout import Layout
 from penstock.sink.ledger import STAGING, STATE_DIRECTORY, Destination, Kind, Ledger, aside_bucket
 from penstock.sink.lengths import LengthTables
@@ -259,13 +260,13 @@ class Sink:
                         count += _fed(task, piece)
                     aside.hand_on()
                     closed, left, consumed = task.finish()
-            except BeginAgain:
-                task.discard()
+            except BeginAgain as error:
+                task.discard(error)
                 if account is not None:
                     account.clear()
                 continue
-            except BaseException:  # also for a simulated crash: release what is open, then let it pass
-                task.discard()
+            except BaseException as error:  # also for a simulated crash: release what is open, then let it pass
+                task.discard(error)
                 raise
             counts = count, account or Account(), aside.tally, task.progress
             return TaskResult(*template, tuple(closed), tuple(left), tuple(consumed), *counts).beyond(before)
@@ -376,6 +377,8 @@ class Sink:
         base = head.n if base is None else base
         results = results + self._assembled(head, ending, results[0], number, base, as_text=as_text)
         names, lengths = TakenNames(self.storage, self.root), self.lengths.known(head)
+        if batch is not None and self.options["growing"]:
+            check_headers(self.storage, self.root, self.rules, results, lengths)
         while True:
             state = decide(head, batch, results, self.rules, owner=owner, taken=names.taken, lengths=lengths)
             if not names.meets(state.finished):
@@ -408,8 +411,8 @@ class Sink:
             # Sorted by place, and not by which thread was done first, because names are numbered in this order.
             described = (describe() for describe in desk.closed)
             closed = tuple(sorted(described, key=lambda part: (part.place, part.writer, part.first_batch)))
-        except BaseException:  # also for a simulated crash: release what is open, then let it pass
-            staging.discard()
+        except BaseException as error:  # also for a simulated crash: release what is open, then let it pass
+            staging.discard(error)
             raise
         nothing = replace(
             first, writer=DRIVER, open=(), consumed=(), rows=0, account=Account(), aside=Tally(), progress=Progress()

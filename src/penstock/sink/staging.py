@@ -139,13 +139,19 @@ class Staging:
         self._outputs: dict[str, Output] = {}
         self._pack: WriteHandle | None = None
         self._pack_name = ""
+        self._names: list[str] = []
 
     def create(self) -> Output:
         """Create a separate staged file."""
-        name = f"{self._prefix}-{unique.token()}.part"
+        name = self._named("part")
         output = Output(self._storage.create(f"{self._directory}/{name}", unique=True), name)
         self._outputs[name] = output
         return output
+
+    def _named(self, extension: str) -> str:
+        """Return the name of a new file."""
+        self._names.append(f"{self._prefix}-{unique.token()}.{extension}")
+        return self._names[-1]
 
     def seal(self, output: Output) -> Future[tuple[int, str]]:
         """Sync and close `output` in a thread; the result is its length and digest. Blocks while too many outputs wait for their syncs."""
@@ -158,7 +164,7 @@ class Staging:
     def pack(self, data: bytes | pa.Buffer, rows: int, form: str, size: int) -> Segment:
         """Append `data` to the task's pack; return its range as a segment."""
         if self._pack is None:
-            self._pack_name = f"{self._prefix}-{unique.token()}.pack"
+            self._pack_name = self._named("pack")
             self._pack = self._storage.create(f"{self._directory}/{self._pack_name}", unique=True)
         key = (self._keys.recipient or "") if self._keys else ""
         start = self._pack.tell()
@@ -228,11 +234,18 @@ class Staging:
             sealing.result()
         self._syncs.shutdown()
 
-    def discard(self) -> None:
-        """Close what is open after a failure; the files mean nothing and are swept later."""
+    def discard(self, after: BaseException) -> None:
+        """Close what is open after a failure, and remove the files, which mean nothing: they may be what has filled the disk.
+
+        Where the process is to end at once, or the storage refuses to remove a file, the files are swept later.
+        """
         self._syncs.shutdown(cancel_futures=True)
         for output in self._outputs.values():
             output.discard()
         if self._pack is not None:
             with suppress(StorageError):
                 self._pack.close()
+        if isinstance(after, Exception):
+            with suppress(StorageError, OSError):
+                for name in self._names:
+                    self._storage.delete(f"{self._directory}/{name}")

@@ -26,7 +26,7 @@ class TakenNames:
     def meets(self, files: Iterable[FinishedFile]) -> bool:
         """Tell whether the path of one of the files is taken; `taken` and `met` then have that path, below the root."""
         places = {file.path: file.at(self._root) for file in files if file.path not in self._free}
-        met = {path for path, place in places.items() if entry_at(self._storage, place)}
+        met = {path for path, place in places.items() if entry_at(self._storage, place) or self._is_link(place)}
         self._free |= places.keys() - met
         self.taken |= met
         self.met |= met
@@ -36,6 +36,12 @@ class TakenNames:
                 self.taken |= self._names_in(directory, folder)
             self._met_in.add(directory)
         return bool(met)
+
+    def _is_link(self, place: str) -> bool:
+        """Tell whether a symbolic link has the name, which may lead to nothing; nothing can be published over it."""
+        folder, _, name = place.rpartition("/")
+        leads_to = self._storage.resolve(place)
+        return leads_to not in {place, f"{self._storage.resolve(folder)}/{name}"}
 
     def _names_in(self, directory: str, folder: str) -> set[str]:
         return {f"{directory}/{name}" if directory else name for name in self._storage.names(folder)}

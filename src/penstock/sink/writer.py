@@ -192,6 +192,6 @@ class TaskWriter:
                 new_part(self._desk, part.place, part.kind, part).close()
                 self._consumed.append(part.place)
 
-    def discard(self) -> None:
+    def discard(self, after: BaseException) -> None:
         """Give up after a failure."""
-        self._desk.staging.discard()
+        self._desk.staging.discard(after)
