@@ -43,9 +43,8 @@ if TYPE_CHECKING:
 
 BegunT = TypeVar("BegunT")
 ResultT = TypeVar("ResultT")
-_begun: dict[
-    tuple[str, str | None], int
-] = {}  # (driver, checkpoint) -> the last batch that this process has begun for it
+# The last batch that this process has begun, for each driver and checkpoint.
+_begun: dict[tuple[str, str | None], int] = {}
 
 
 class BatchSink(ABC, Generic[BegunT, ResultT]):

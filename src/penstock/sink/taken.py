@@ -22,6 +22,7 @@ class TakenNames:
         self._storage, self._root = storage, root
         self._free: set[str] = set()
         self._met_in: set[str] = set()
+        self._resolved: dict[str, str] = {}
 
     def meets(self, files: Iterable[FinishedFile]) -> bool:
         """Tell whether the path of one of the files is taken; `taken` and `met` then have that path, below the root."""
@@ -40,8 +41,9 @@ class TakenNames:
     def _is_link(self, place: str) -> bool:
         """Tell whether a symbolic link has the name, which may lead to nothing; nothing can be published over it."""
         folder, _, name = place.rpartition("/")
-        leads_to = self._storage.resolve(place)
-        return leads_to not in {place, f"{self._storage.resolve(folder)}/{name}"}
+        if folder not in self._resolved:
+            self._resolved[folder] = self._storage.resolve(folder)
+        return self._storage.resolve(place) != f"{self._resolved[folder]}/{name}"
 
     def _names_in(self, directory: str, folder: str) -> set[str]:
         return {f"{directory}/{name}" if directory else name for name in self._storage.names(folder)}
