@@ -240,7 +240,7 @@ def test_commands_that_start_at_once(tmp_path: Path, commands: Commands, own: st
     """Two commands start at nearly the same moment, one of them may be killed; both are started again: in is out."""
     src, chance = tmp_path / "in", random.Random(own)  # noqa: S311 - no secret
     wanted = texts(src, 3, rows=10)
-    for number in range(effort(8, 200)):
+    for number in range(effort(4, 200)):
         dst = tmp_path / f"out{number}"
 
         def begin(who: str, dst: Path = dst) -> Running:
