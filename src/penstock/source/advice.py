@@ -59,5 +59,8 @@ def put_back(file: FileVersion) -> str:
     return f"put the planned version back, of {file.size} bytes and with its time (`touch -d {time}`)"
 
 
+# For a file that a schema is inferred from: nothing is planned yet, and no checkpoint is needed.
+AGAIN_INFERRED = "or give the schema, and start again; no schema was inferred"
+
 # For a finished file of an output that is read as a batch.
 AGAIN_FINISHED = "and load again; penstock verify compares every file with the ledger"
