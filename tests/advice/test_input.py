@@ -95,6 +95,10 @@ CASES = {
     "bytes that are no text: replaced": Case(
         BadRecord, {}, "b", b"bad\xe9\n", "or encodingErrors=(replace)", with_option("encodingErrors"), ("bad\N{REPLACEMENT CHARACTER}",)
     ),
+    "a file that is packed twice": Case(
+        BadRecord, {}, "b.gz", gzip.compress(gzip.compress(b"bad\n")),
+        "the file is packed twice: unpack it once()", mended(gzip.compress(b"bad\n"))
+    ),
     "an archive": Case(BadFile, {}, "b.txt.zip", b"PK", "unpack it, or move it away()", moved),
     "an archive beside what is meant": Case(
         BadFile, {}, "b.txt.zip", b"PK", r"or say what is to be read, such as pathGlobFilter='([^']*)'", only_what_is_meant

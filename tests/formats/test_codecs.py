@@ -301,6 +301,23 @@ def test_garbage_in_the_name_of_other_codecs(made: str, data: bytes) -> None:
             unpacked(before + data, codec)
 
 
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_frames_for_other_programs_are_passed_over(codec: str) -> None:
+    """A skippable frame may stand before, between and after others; one that is cut is an error. LZ4's was taken for a block."""
+    skipped, frame = b"\x5a\x2a\x4d\x18\x07\x00\x00\x00skipped", by_arrow(TEXT, codec)
+    for width in (3, 1 << 16):
+        assert unpacked(skipped + frame + skipped + frame + skipped, codec, width=width) == TEXT + TEXT
+    for length in (5, 8, 14):
+        with pytest.raises(BadFile, match="not a whole"):
+            unpacked(skipped[:length], codec)
+
+
+def test_the_legacy_form_of_lz4_is_named() -> None:
+    """`lz4 -l` writes a form that is not read: the error says so, and not that a chunk is too long."""
+    with pytest.raises(BadFile, match=r"legacy form of LZ4 .* pack it anew"):
+        unpacked(b"\x02\x21\x4c\x18\x02\x00\x00\x00\x10x", "lz4")
+
+
 @pytest.mark.parametrize("codec", ["snappy", "lz4"])
 def test_blocks_that_claim_what_they_do_not_hold(codec: str) -> None:
     """Wrong lengths are errors, and no memory is allocated for a length that a file only claims."""

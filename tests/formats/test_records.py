@@ -179,6 +179,19 @@ def test_a_bad_record_is_told_and_set_aside_alone(name: str) -> None:
 
 
 @of_columns
+@pytest.mark.parametrize("damage", [BAD, b"x"])
+def test_blank_lines_are_not_part_of_the_bad_record_before_them(name: str, damage: bytes) -> None:
+    """What is set aside of a record ends with it, wherever the file is cut; blank lines after it were often set aside as well."""
+    batch = rows(name)
+    decoder = record_format(name).decoder(ReadFormat(name, batch.schema), Account())
+    data = written(name, batch)
+    begin, end = decoder.starts(data)[1:3].tolist()
+    sifted = decoder.sift(data[:begin] + damage + data[begin:end] + b"\n\r\n\n" + data[end:])
+    assert (sifted.starts.tolist(), sifted.ends.tolist()) == ([begin], [end + len(damage)])
+    assert pa.Table.from_batches([sifted.rows]) == pa.Table.from_batches([batch.slice(0, 1), batch.slice(2)])
+
+
+@of_columns
 def test_what_does_not_fit_is_refused(name: str) -> None:
     """A value of another type, and a null where none is allowed, make a bad record with the column's name, never a null."""
     number = pa.schema([("id", pa.int64()), ("s", pa.int64())])

@@ -250,3 +250,16 @@ def test_sparks_modes_are_mapped_or_refused() -> None:
     assert dropped["badRecords"] == "quarantine"
     with pytest.raises(OptionError, match="mode=DROPMALFORMED is badRecords=quarantine, found badRecords=fail, too"):
         parse(SOURCE, {"path": "/x", "format": "json", "mode": "DROPMALFORMED", "badRecords": "fail"}, what="source")
+
+
+def test_what_is_no_text_in_a_file_that_is_decoded_as_a_whole(source: Input) -> None:
+    """`encodingErrors=quarantine` cannot tell records apart there: the error says which option sets the file aside, and it does."""
+    source.put("a", b"good\nbad\xff\n")
+    given = {"encoding": "ISO-2022-JP", "encodingErrors": "quarantine", "badRecordColumn": "_bad"}
+    with pytest.raises(BadRecord, match=r"byte 8: .* is set aside by badFiles=quarantine") as error:
+        source.rows("value string, _bad bad", "text", **given)
+    assert error.value.path == str(source.root / "a")
+    rows = source.rows("value string, _bad bad", "text", **given, badFiles="quarantine")
+    assert [(row["value"], row["_bad"]["path"], row["_bad"]["record"]) for row in rows] == [
+        (None, str(source.root / "a"), None)
+    ]

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import orc
 
-from penstock.errors import BadRecord, FileChanged, OptionError
+from penstock.errors import BadFile, BadRecord, FileChanged, OptionError
 from penstock.formats import ReadFormat, ddl, decoder
 from penstock.formats.csv.kinds import kinds
 from penstock.formats.json import exact as jsonexact
@@ -44,6 +44,14 @@ def inferring(path: Path, name: str, sample: int | None = None, **options: str) 
 
 def as_ddl(form: dict[str, Any]) -> str:
     return ddl.written(form["fields"])
+
+
+def test_a_bad_file_is_told_without_advice_about_batches(tmp_path: Path) -> None:
+    """Before there is a schema there is no batch to be planned anew; the error said how to do that."""
+    (tmp_path / "a.csv").write_bytes(b"\xff\xfea\0\n\0")
+    with pytest.raises(BadFile, match="mend or remove the file or give the schema, and start again") as error:
+        inferring(tmp_path, "csv", header="true")
+    assert "replan" not in str(error.value)
 
 
 @pytest.mark.slow

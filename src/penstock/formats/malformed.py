@@ -89,6 +89,16 @@ class Sifted(NamedTuple):
     ends: npt.NDArray[np.int64]
     reasons: list[str]
 
+    def until(self, bounds: npt.NDArray[np.int64]) -> Sifted:
+        """Return the same with each bad record only up to the next of `bounds`: where a record, a blank line or a comment begins.
+
+        So the text of a bad record does not depend on what stands behind it in the block, and on where a file was cut.
+        """
+        if not len(self.starts):
+            return self
+        places = np.searchsorted(bounds, self.starts, side="right")
+        return self._replace(ends=np.append(bounds, self.ends[-1])[places])
+
 
 def nothing_bad(rows: pa.RecordBatch) -> Sifted:
     """Return the rows of a block without bad records."""

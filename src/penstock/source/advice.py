@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from penstock.clock import SECOND_NS
+from penstock.formats.codecs import codec_of
 
 if TYPE_CHECKING:
     from penstock.source.cursor import FileVersion
@@ -41,11 +42,12 @@ AGAIN_NAMED = (
 )
 
 
-def not_text(beginning: bytes) -> str:
-    """Say what to do about a file whose bytes are not text in the encoding that is set; the first bytes decide."""
+def not_text(beginning: bytes, name: str) -> str:
+    """Say what to do about a file called `name` whose content is not text in the encoding that is set; its first bytes decide."""
     for magic, words in _BEGINNINGS.items():
         if beginning.startswith(magic):
-            return f"; the file {words}"
+            is_twice = codec_of(name) is not None and words.startswith("is packed")
+            return f"; the file {'is packed twice: unpack it once' if is_twice else words}"
     return "; set encoding to what the file has, or encodingErrors=replace"
 
 
@@ -58,6 +60,9 @@ def put_back(file: FileVersion) -> str:
         time = f"@{seconds}.{nanoseconds:09}"
     return f"put the planned version back, of {file.size} bytes and with its time (`touch -d {time}`)"
 
+
+# For a file that a schema is inferred from: nothing is planned yet, and no checkpoint is needed.
+AGAIN_INFERRED = "or give the schema, and start again; no schema was inferred"
 
 # For a finished file of an output that is read as a batch.
 AGAIN_FINISHED = "and load again; penstock verify compares every file with the ledger"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from penstock.formats.registry import record_format
 from penstock.formats.schema import to_spark
 from penstock.formats.seen import Conflict, Room, Seen, Types, ValueExample, entered
 from penstock.options.formats import READ, VALUES
-from penstock.source import configured, partitions
+from penstock.source import advice, configured, partitions
 from penstock.source.cursor import FileVersion, Followed, Split
 from penstock.source.follow import seen as seen_bytes
 from penstock.source.noted import SchemaNotes
@@ -107,7 +107,7 @@ def infer(
     case, that both directories and files have, and that are read from the files. Raises `OptionError` if there is nothing to infer
     from, `InputError` if nothing could be read as the format.
     """
-    reading = configured.unread(options)
+    reading = replace(configured.unread(options), again=advice.AGAIN_INFERRED)
     if files is None:
         configured.check_there(options)
         files = _files(options, reading)

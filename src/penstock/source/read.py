@@ -292,7 +292,7 @@ class Reading:
             place = np.array([(error.offset or 0) - origin.place])
             offset = int(origin.in_file(place, piece.data_of(origin), self.format)[0])
             path = self.files.full_path(origin.file)
-            hint = advice.not_text(b"" if origin.offset else piece.data_of(origin)[:8])
+            hint = advice.not_text(b"" if origin.offset else piece.data_of(origin)[:8], origin.file.path)
             if is_utf8(piece.data):
                 hint = self._in_records.advice(self.format, piece.data[error.offset or 0 :].partition(b"\n")[0])
             msg = f"{path!r}, byte {offset}: {error.message}{hint}; mend or remove the record {self.again}"

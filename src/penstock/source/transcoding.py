@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from penstock.storage import ReadableFile
 
 _CHUNK_BYTES = 1 << 20
+_AS_A_WHOLE = (
+    "; what is not text in a file that is decoded as a whole is set aside by badFiles=quarantine, with all of the file"
+)
 EXPANDED_BYTES_MAX = 64 << 30  # for one compressed file
 # Uncompressed bytes for each compressed byte; gzip cannot exceed 1,032, and a bomb comes near that.
 EXPANSION_MAX = 1000
@@ -55,16 +58,16 @@ def transcoded(chunks: Iterable[bytes], codec: str, errors: str, taken: int) -> 
         yield encoded(convert.decode(b"", final=True), errors)
     except UnicodeDecodeError as error:
         at = taken - len(error.object) + error.start
-        raise undecodable(error.object[error.start : error.start + 4], at, codec) from error
+        raise undecodable(error.object[error.start : error.start + 4], at, codec, _AS_A_WHOLE) from error
     except UnicodeEncodeError as error:
         character = error.object[error.start].encode("ascii", "backslashreplace")
-        raise undecodable(character, max(taken - _CHUNK_BYTES, 0), codec) from error
+        raise undecodable(character, max(taken - _CHUNK_BYTES, 0), codec, _AS_A_WHOLE) from error
 
 
-def undecodable(shown: bytes, offset: int, encoding: str) -> BadRecord:
-    """Return the error for bytes that are not text; `offset` is where they are, or where their record begins."""
+def undecodable(shown: bytes, offset: int, encoding: str, more: str = "") -> BadRecord:
+    """Return the error for bytes that are not text; `offset` is where they are, or where their record begins, `more` is further advice."""
     text = excerpt(shown.decode("ascii", "backslashreplace"))
-    msg = f"found '{text}', expected {encoding}; set encoding to what the file has, or encodingErrors=replace"
+    msg = f"found '{text}', expected {encoding}; set encoding to what the file has, or encodingErrors=replace{more}"
     return BadRecord(msg, offset=offset)
 
 

@@ -115,7 +115,12 @@ class CsvDecoder:
         return batch
 
     def sift(self, block: bytes) -> Sifted:
-        """Return the records of `block` that have the fields of the schema, and the others; see `Decoder`.
+        """Return the records of `block` that have the fields of the schema, and the others; see `Decoder`."""
+        found = self._sift(block)
+        return found.until(record_starts(block, self._dialect)) if len(found.starts) else found
+
+    def _sift(self, block: bytes) -> Sifted:
+        """Return the same, but each record with the blank lines and comments after it.
 
         While Arrow reads, it reports which records have another number of fields. For the rest, each column reports
         which of its values do not fit. Arrow is given no record that is not text: it would fail to report one, and
@@ -142,11 +147,10 @@ class CsvDecoder:
             self._account.count((name, rows.num_rows) for name in self._unread)
         if not reasons:
             return nothing_bad(rows)
-        records = record_starts(block, self._dialect)
-        starts, every = row_starts(block, self._dialect, records), np.append(records, len(block))
+        starts = self.starts(block)
         places = sorted(reasons)
-        ends = every[np.searchsorted(every, starts[places], side="right")]  # of the record, without comments after it
-        return Sifted(rows, starts[places], ends, [f"expected {reasons[place]}" for place in places])
+        ends = np.append(starts[1:], len(block))
+        return Sifted(rows, starts[places], ends[places], [f"expected {reasons[place]}" for place in places])
 
     def _sift_by_text(self, block: bytes) -> Sifted | None:
         """Do the same for a block in which some text that is read is not UTF-8, `None` if all is; other columns are not checked."""
@@ -159,7 +163,7 @@ class CsvDecoder:
             return None
         ends = np.append(starts[1:], len(block))
         left = np.delete(np.arange(len(starts)), bad)
-        rest = self.sift(of_records(block, starts[left], ends[left]))
+        rest = self._sift(of_records(block, starts[left], ends[left]))
         others = left[np.searchsorted(np.cumsum((ends - starts)[left]), rest.starts, side="right")]
         places = np.concatenate((bad, others)).astype(np.int64)
         order = np.argsort(places)

@@ -72,7 +72,12 @@ class JsonDecoder:
             raise_bad_record(block, record_starts(block, sep=self._sep), self._tried, error)
 
     def sift(self, block: bytes) -> Sifted:
-        """Return the objects of `block`, and the lines that are not objects; see `Decoder`.
+        """Return the objects of `block`, and the lines that are not objects; see `Decoder`."""
+        found = self._sift(block)
+        return found.until(record_starts(block, sep=self._sep)) if len(found.starts) else found
+
+    def _sift(self, block: bytes) -> Sifted:
+        """Return the same, but each line with the blank lines after it.
 
         Faults in one block are likely in the next, too: then the cheap checks are made first.
         """
