@@ -143,6 +143,25 @@ def test_a_query_infers_once(tmp_path: Path) -> None:
     assert noted_schema(options) == "```` struct<`x y`: array<double>>, a bigint"
 
 
+def test_two_sources_with_one_note_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The second source would be read with the columns of the first, and its own would be missing: the log says so; a restart is silent."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.json").write_text(f'{{"{name}": 1}}\n')
+    options = {
+        name: parse(
+            SOURCE,
+            {"path": str(tmp_path / name), "format": "json", "schema": "infer", "stateLocation": str(tmp_path / "s")},
+            what="source",
+        )
+        for name in ("a", "b")
+    }
+    assert noted_schema(options["a"]) == noted_schema(options["a"]) == "a bigint"
+    assert "give each a stateLocation of its own" not in caplog.text
+    assert noted_schema(options["b"]) == "a bigint"
+    assert "give each a stateLocation of its own" in caplog.text
+
+
 def test_a_note_that_was_altered_or_moved_is_damage(tmp_path: Path) -> None:
     """A flipped byte, and a note under another number: `DamagedState` that names the file, never another schema."""
     notes = notes_in(tmp_path)

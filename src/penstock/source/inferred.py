@@ -162,12 +162,20 @@ def noted_schema(options: Options) -> str:
         )
         raise OptionError(msg)
     notes = SchemaNotes(*locate(options["stateLocation"], name="stateLocation"))
-    note = notes.counting()
+    note, root = notes.counting(), where(options).root
     if note is None:
         inferred = infer(options)
-        root = where(options).root
         _log.warning("%r: the schema was inferred: %s", root, "; ".join([inferred.ddl, *inferred.told()]))
-        note = notes.first(inferred.json, -1, clock.now_ns())
+        note = notes.first(inferred.json, -1, clock.now_ns(), root)
+    if note.path not in {"", root}:
+        _log.warning(
+            "%r is read with the schema that was inferred from %r, since stateLocation=%r has noted it: columns that only %r has are not "
+            "read. If these are two sources, give each a stateLocation of its own; if the files were moved, all is well",
+            root,
+            note.path,
+            options["stateLocation"],
+            root,
+        )
     return ddl.written(note.fields)
 
 

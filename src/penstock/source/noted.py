@@ -14,7 +14,7 @@ The failures, and the rules that prevent them:
 
 A note is a file `schema-<version>.json` in a directory beside the checkpoint (`stateLocation`), one line of JSON with its checksum as
 in `query.records`: `schema` (Spark's JSON), `batch` (the next one when it was noted), `inferred`, `changes` (what is reported of it),
-`time_ns`. Notes are few and are never deleted.
+`time_ns`, and `path` if a source of its own inferred it. Notes are few and are never deleted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _NAME = re.compile(r"schema-(\d{12})\.json")
 class SchemaNote:
     """One version of a schema, as Spark's JSON; `batch` is the first batch that may be read by it.
 
-    `changes` are the reported differences from the last version by which a batch was committed.
+    `changes` are the reported differences from the last version by which a batch was committed. `path` is the directory that it was
+    inferred from, if that is known.
     """
 
     version: int
@@ -47,6 +48,7 @@ class SchemaNote:
     batch: int = 0
     inferred: bool = False
     changes: tuple[str, ...] = ()
+    path: str = ""
 
     @property
     def fields(self) -> list[dict[str, Any]]:
@@ -83,13 +85,13 @@ class SchemaNotes:
         inferred = [note for note in self.all() if note.inferred]
         return bound[-1] if bound else inferred[-1] if inferred else None
 
-    def first(self, schema: str, committed: int, time_ns: int) -> SchemaNote:
-        """Note a schema that was inferred, if no schema counts yet; return the one that counts then."""
+    def first(self, schema: str, committed: int, time_ns: int, path: str = "") -> SchemaNote:
+        """Note a schema that was inferred from `path`, if no schema counts yet; return the one that counts then."""
         counting = self.counting(committed)
         if counting is not None:
             return counting
         version = len(self.all()) + 1
-        self._put(SchemaNote(version, schema, committed + 1, inferred=True), time_ns)
+        self._put(SchemaNote(version, schema, committed + 1, inferred=True, path=path), time_ns)
         return self._read(version)
 
     def go_on(self, schema: str, committed: int, time_ns: int) -> SchemaNote:
@@ -126,7 +128,7 @@ class SchemaNotes:
             "inferred": note.inferred,
             "changes": list(note.changes),
             "time_ns": time_ns,
-        }
+        } | ({"path": note.path} if note.path else {})
         self._storage.make_directory(self._directory)
         with suppress(AlreadyThere):  # put by another driver, which was first, or by this one, whose reply was lost
             self._storage.put_if_absent(self._path(note.version), signed({"version": note.version, **record}))
@@ -141,7 +143,7 @@ class SchemaNotes:
             )
             raise DamagedState(msg)
         changes = tuple(map(str, record.get("changes", ())))
-        return SchemaNote(version, schema, batch, bool(record.get("inferred")), changes)
+        return SchemaNote(version, schema, batch, bool(record.get("inferred")), changes, str(record.get("path", "")))
 
     def _path(self, version: int) -> str:
         return f"{self._directory}/schema-{version:012d}.json"
