@@ -151,7 +151,12 @@ def test_table_of_extras_is_that_of_the_project() -> None:
     packages = {name: {re.split(r"[><=; ]", line)[0] for line in lines} for name, lines in lines.items()}
     packages["connect"] = {"grpcio", "grpcio-status"}  # what a client needs of what `pyspark[connect]` installs
     assert {name: set(each) for name, each in PACKAGES.items()} == packages
-    newer = {name for name, each in lines.items() if any("python_version >= '3.11'" in line for line in each)}
+    older = {re.split(r"[><=; ]", line)[0] for each in extras.values() for line in each if "python_version <" in line}
+    newer = {
+        name
+        for name, each in lines.items()
+        if any("python_version >= '3.11'" in line and re.split(r"[><=; ]", line)[0] not in older for line in each)
+    }
     assert set(NEWER_PYTHON) == newer
 
 

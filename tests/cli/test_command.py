@@ -486,7 +486,7 @@ def test_a_command_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     assert error.code == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_is_told_by_the_exit_status(
     penstock: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:

@@ -21,7 +21,15 @@ import pytest
 import penstock
 from penstock import clock
 from penstock.cli import ingest, process
-from penstock.cli.process import Interrupted, Stop, interrupted_by_signals, jsonable_stdout, status_of, stop_signals
+from penstock.cli.process import (
+    Interrupted,
+    Stop,
+    hangups,
+    interrupted_by_signals,
+    jsonable_stdout,
+    status_of,
+    stop_signals,
+)
 from penstock.cli.progress import Course, reporter
 from penstock.errors import PenstockError
 from penstock.ingestion.ingested import Ingested
@@ -481,6 +489,31 @@ def test_a_first_signal_asks_and_a_second_ends() -> None:
     assert status_of(caught.value) == status_of(KeyboardInterrupt()) == 130
     assert signal.getsignal(signal.SIGTERM) == before
     assert not Stop().due()
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["terminal", "nohup"])
+def test_a_closed_terminal_asks_for_an_end_unless_that_is_ignored(ignored: bool) -> None:
+    """SIGHUP asks as SIGTERM does; where it is ignored when the command starts (`nohup`), it stays ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        with stop_signals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stop.requested is not ignored
+            assert stop.interrupt is None or status_of(stop.interrupt) == 129
+        assert signal.getsignal(signal.SIGHUP) == (signal.SIG_IGN if ignored else signal.SIG_DFL)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_reload_is_no_end() -> None:
+    """Where SIGHUP asks `penstock run` to read its file again, what waits for an end leaves it alone."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with hangups() as reload, stop_signals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert (reload.is_set(), stop.requested) == (True, False)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("waits", [True, False])

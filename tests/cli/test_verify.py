@@ -750,7 +750,7 @@ def test_a_directory_that_was_moved(pipeline: Callable[..., Pipeline]) -> None:
 
 
 def test_without_its_checkpoint(pipeline: Callable[..., Pipeline]) -> None:
-    """Without a checkpoint all files count as read, and the answer says so."""
+    """Without a checkpoint all files count as read, and the answer says so, above all where one of them is not in the output."""
     line = pipeline()
     line.put("a.txt", "one")
     line.run()
@@ -758,6 +758,10 @@ def test_without_its_checkpoint(pipeline: Callable[..., Pipeline]) -> None:
     found = against(line.dst, line.src)
     assert found.proved
     assert "every file of the source is taken to be ingested" in found.notes[0]
+    line.put("b.txt", "two")
+    found = against(line.dst, line.src)
+    assert not found.proved
+    assert "which of them were read is unknown, because the checkpoint is not where it was" in found.reason
 
 
 # -- sums --------------------------------------------------------------------------------------------------------
@@ -821,3 +825,28 @@ def test_followed_files_that_stand_still_are_compared(
         side.unlink()
     said = penstock("verify", made.dst, "--source", made.src)
     assert (said.status, "were not compared" in said.out) == (1, True), said.out
+
+
+def test_what_a_record_says_of_a_growing_file_is_not_compared(pipeline: Callable[..., Pipeline]) -> None:
+    """The size in `metadataColumn` is that at the moment of reading; records are compared without it, and another one is found."""
+    form = '{"type":"struct","fields":[%s]}'
+    fields = ["path", "string", "modified", "timestamp", "size", "long", "offset", "long"]
+    inner = ",".join(
+        f'{{"name":"{name}","type":"{kind}","nullable":true,"metadata":{{}}}}'
+        for name, kind in zip(fields[::2], fields[1::2], strict=True)
+    )
+    columns = '{"name":"id","type":"long","nullable":true,"metadata":{}}'
+    columns += f',{{"name":"_meta","type":{form % inner},"nullable":true,"metadata":{{}}}}'
+    source = {"format": "json", "follow": "true", "metadataColumn": "_meta"}
+    made = pipeline(source=source, sink_options={"format": "json"}, schema=form % columns)
+    log = made.put("a.json", '{"id": 1}')
+    made.run()
+    with log.open("a") as file:
+        file.write('{"id": 2}\n')
+    made.run()
+    found = against(made.dst, made.src)
+    assert (found.proved, found.source_records, found.output_records) == (True, 2, 2), found
+    assert any("'_meta'" in note for note in found.notes)
+    for finished in made.dst.glob("part-*"):
+        finished.write_text(finished.read_text().replace('"id":1', '"id":3'))
+    assert not against(made.dst, made.src).proved

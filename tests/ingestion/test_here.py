@@ -591,10 +591,10 @@ def test_one_of_several_processes_fails(
     assert time.monotonic() < began + 300
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.slow
 def test_all_are_asked_to_end_while_they_begin(number: int) -> None:
-    """Ctrl-C, or a supervisor, signals all processes: only the driver answers, from the processes' first moment on."""
+    """Ctrl-C, a closed terminal, or a supervisor, signals all processes: only the driver answers, from the processes' first moment on."""
     over = threading.Event()
 
     def interrupt() -> None:

@@ -125,6 +125,8 @@ class Proof:
             "avro": lambda data: list(fastavro.reader(io.BytesIO(data))),  # type: ignore[arg-type]
         }
         limit = self.case.get("sink.rollRows")
+        if limit:  # parts of before a change have the other limit
+            limit = max(int(limit), int(self.changed.get("rollRows", limit)))
         for path in self._finished:
             rows = readers[self.case.get("to")](self._content(path))
             assert not limit or len(rows) <= int(limit), f"{path} has {len(rows)} rows, rollRows={limit}"

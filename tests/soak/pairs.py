@@ -479,7 +479,11 @@ class Run:
             self._changed = self._change()
         elif between == "late" and not case.get("source.files"):
             self._files.late()
-        elif between == "grown" and case.on("source.follow") and not case.get("source.modifiedAfter"):
+        elif (
+            between == "grown"
+            and case.on("source.follow")
+            and not {"source.modifiedAfter", "source.files"} & case.chosen.keys()
+        ):
             self._files.grow()
         return []
 
@@ -507,8 +511,10 @@ class Run:
             proof.status(json.loads(_call("status", self._dst, "--json").stdout))
             proof.verified(self._verify())
             if not case.get("source.files") and not case.on("source.cleanSource", "delete"):
-                said = self._verify("--source", *self._paths()[:1])
-                assert said["source"]["proved"], said["source"]
+                source = self._verify("--source", *self._paths()[:1])["source"]
+                # Where a moved checkpoint is now, only a batch notes, and there may have been nothing to read since.
+                is_untold = case.on("between", "moved") and "which of them were read is unknown" in source["reason"]
+                assert source["proved"] or is_untold, source
         except AssertionError as error:
             msg = f"{case}\n{error}"
             raise AssertionError(msg) from error

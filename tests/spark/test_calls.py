@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import logging
 import os
@@ -19,6 +20,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -27,6 +29,7 @@ from pyspark.sql.types import LongType, StructType
 import penstock
 from penstock import Retry
 from penstock.errors import CallFailed, DependencyError, OptionError
+from penstock.spark.calls import AsyncMap
 from tests.support.interpreter import Interpreter
 from tests.support.lookup import Lookup
 from tests.support.service import Service
@@ -53,6 +56,23 @@ def write(frame: DataFrame, stage: Stage) -> StreamingQuery:
     query = writer.trigger(availableNow=True).start(str(stage.dst))
     query.awaitTermination()
     return query
+
+
+def test_calls_of_a_module_that_workers_have_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function of a module beside a script travels by its name, which a worker cannot import: our error says what to do."""
+    (tmp_path / "calls_beside_a_script.py").write_text("async def score(row):\n    return {'s': 1}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    calls = AsyncMap(importlib.import_module("calls_beside_a_script").score, schema="s int", capacity=7)
+    sent = cloudpickle.dumps(calls)  # type: ignore[no-untyped-call]  # - PySpark's copy has no types
+    arrived = cloudpickle.loads(sent)
+    assert arrived.user_function is calls.user_function
+    assert arrived._plan.settings == calls._plan.settings
+    monkeypatch.undo()  # as in a worker
+    monkeypatch.delitem(sys.modules, "calls_beside_a_script")
+    with pytest.raises(
+        OptionError, match="needs 'calls_beside_a_script', which Spark's workers cannot import: .*PYTHONPATH"
+    ):
+        cloudpickle.loads(sent)
 
 
 @pytest.mark.parametrize("ordered", [True, False])

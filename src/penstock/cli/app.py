@@ -104,7 +104,7 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 - what typer calls
 
 
 @app.callback(
-    epilog="Ends with 0: ok, 1: failed, 2: usage, 3: damaged state, 130 or 143: stopped by Ctrl-C or SIGTERM."
+    epilog="Ends with 0: ok, 1: failed, 2: usage, 3: damaged state, 129, 130 or 143: stopped by SIGHUP, Ctrl-C or SIGTERM."
 )
 def options(
     *,
@@ -157,8 +157,8 @@ def ingest(  # noqa: PLR0913 - these are the flags of the command
 ) -> Answer:
     """Take every record below SRC into finished files below DST, exactly once; run again, it takes what is new.
 
-    Ctrl-C and SIGTERM stop it cleanly: what is committed is published, and the same command goes on from there. It ends
-    with 0 when it has taken everything, or a watch was stopped; with 130 (Ctrl-C) or 143 (SIGTERM) when it was stopped before.
+    Ctrl-C, SIGTERM and SIGHUP (unless nohup ignores it) stop it cleanly: what is committed is published, and the same command goes
+    on from there. It ends with 0 when it has taken everything, or a watch was stopped; with 130, 143 or 129 when it was stopped before.
     """
     from penstock.cli.early import begun
     from penstock.cli.process import jsonable_stdout

@@ -162,8 +162,8 @@ def session(master: str | None, config: dict[str, str] | None = None) -> Iterato
 def begun_session(master: str | None, *, wanted: bool) -> Iterator[None]:
     """Have the JVM of the coming `session` start within the block, if it is `wanted`; it ends after the block, unless a session took it.
 
-    Its output is hidden as that of a session is. SIGTERM is handled like SIGINT, so that the JVM ends at once with
-    either.
+    Its output is hidden as that of a session is. SIGTERM and SIGHUP are handled like SIGINT, so that the JVM ends at once with
+    any of them.
     """
     if not wanted:
         yield
@@ -311,7 +311,7 @@ class Stop:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Yield an object that SIGINT and SIGTERM set instead of ending the process; a second signal ends it as usual."""
+    """Yield an object that SIGINT, SIGTERM and SIGHUP set instead of ending the process; a second signal ends it as usual."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -342,7 +342,7 @@ def hangups() -> Iterator[threading.Event]:
 
 @contextlib.contextmanager
 def interrupted_by_signals() -> Iterator[None]:
-    """Raise `Interrupted` for SIGTERM and SIGINT, so that unfinished work is cleaned up; does nothing outside of the main thread."""
+    """Raise `Interrupted` for SIGINT, SIGTERM and SIGHUP, so that unfinished work is cleaned up; only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -356,7 +356,10 @@ def interrupted_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # neither ignored (`nohup`) nor a reload (`hangups`)
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:

@@ -9,8 +9,8 @@ whatever reason:
 
 1. The ingest is killed, and its processes wait for a next task, or write on for nobody.
    Rule: each reads its standard input, which only this process holds open, and ends when the input ends.
-2. Ctrl-C goes to the whole process group, and a supervisor may send SIGTERM to everything that it has started: a process ends in
-   its task, or while it starts, and the driver takes that for the cause of a failure.
+2. Ctrl-C and a closed terminal (SIGHUP) go to the whole process group, and a supervisor may send SIGTERM to everything that it has
+   started: a process ends in its task, or while it starts, and the driver takes that for the cause of a failure.
    Rule: the processes are started with these signals blocked. The driver ends them when it stops.
 3. A process is killed: before it has started, in a task, or halfway through its answer. A driver that waits for a shared queue,
    which this process holds open, too, waits for ever.
@@ -162,7 +162,7 @@ class _Process:
     def __init__(self, loads: str) -> None:
         """Start the process. Raises `OSError`."""
         self.connection, its_end = Pipe()
-        with its_end, _unheard(signal.SIGINT, signal.SIGTERM):
+        with its_end, _unheard(signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             number = its_end.fileno()
             self._process = subprocess.Popen(  # noqa: S603 - this very interpreter, and a program of ours
                 [sys.executable, "-c", _PROGRAM, str(number), loads, *sys.path],

@@ -82,6 +82,8 @@ def _pickled(value: Any) -> bytes:  # noqa: ANN401 - what users gave
 
     try:
         pickled: bytes = cloudpickle.dumps(value)  # type: ignore[no-untyped-call]  # - PySpark's copy has no types
+    except OptionError:  # from an object that names what prevents it
+        raise
     except Exception as error:  # whatever the objects of users raise
         function, holder = _to_blame(value)
         name = getattr(function, "__qualname__", None) or type(function).__qualname__

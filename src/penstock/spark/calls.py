@@ -128,6 +128,15 @@ class AsyncMap:
             )
             raise OptionError(msg)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels to workers: the plan as text, so that we, not PySpark, say so where its function cannot be imported."""
+        self.check_sent()
+        return vars(self) | {"_plan": functions.packed(self._plan)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take what has travelled; `OptionError` if its function is of a module that cannot be imported here."""
+        vars(self).update(state | {"_plan": functions.unpacked(state["_plan"])})
+
     @property
     def user_function(self) -> object:
         """Return the function that was given."""

@@ -30,7 +30,16 @@ from penstock.source.where import where
 from penstock.verify.compare import Sides, examples, sums
 from penstock.verify.opened import KEY_OPTION
 from penstock.verify.records import Feed, file_receipts
-from penstock.verify.taken import by_reading, changed_columns, last_offset, late_files, readings, standing_files, taken
+from penstock.verify.taken import (
+    UNTOLD,
+    by_reading,
+    changed_columns,
+    last_offset,
+    late_files,
+    readings,
+    standing_files,
+    taken,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,6 +66,10 @@ _ROWS = {
     *(option.name for option in SINK if option.special),
 }
 _ROWS |= {f"source.{name}" for name in _CONTENT}
+_UNKNOWN = (
+    "the records of SRC, but which of them were read is unknown, because the checkpoint is not where it was; if you moved it, the next "
+    "batch notes its place"
+)
 
 
 @dataclass(frozen=True)
@@ -139,7 +152,7 @@ class _Comparison:
         if feeds[0].as_lines:
             self._note_lines(of_output.records - set_aside, views)
         proved = of_source == of_output
-        reason = "the output does not hold exactly the records that were read" + (f"; {otherwise}" if changed else "")
+        reason = _unlike(self.notes) + (f"; {otherwise}" if changed else "")
         return SourceCheck(
             self.source,
             proved=proved,
@@ -286,7 +299,10 @@ class _Comparison:
         except (OptionError, AttributeError, KeyError, TypeError, ValueError) as error:  # the note may hold anything
             reason = getattr(error, "message", f"{type(error).__name__}: {error}")
             _refuse(f"how the ingest read its source is noted in a form that cannot be repeated: {reason}")
-        left_out = self._changed_columns(views)
+        left_out = self._changed_columns(views) | (grown := _of_growing_files(made_stages))
+        self.notes += [
+            f"files may have grown since; what {name!r} says of them was not compared" for name in sorted(grown)
+        ]
         return [Feed(stage, view.sink, left_out) for stage, view in zip(made_stages, views, strict=True)]
 
     def _noted_stages(self, views: list[SinkView]) -> list[NotedStage]:
@@ -376,6 +392,16 @@ class _Comparison:
             waiting.append((reading.waiting_files, reading.waiting_bytes))
             self.notes += reading.notes
         return list(furthest.values()), min(waiting)
+
+
+def _unlike(notes: list[str]) -> str:
+    """Return the reason of a difference, of which nobody knows whether it is one if what was read is not known."""
+    return f"the output does not hold exactly {_UNKNOWN if UNTOLD in notes else 'the records that were read'}"
+
+
+def _of_growing_files(stages: list[Stage]) -> frozenset[str]:
+    """Return the columns that say what a file was like when it was read, if it may have grown since."""
+    return frozenset(filter(None, (stage.options["metadataColumn"] for stage in stages if stage.options["follow"])))
 
 
 def _refuse(why: str) -> NoReturn:

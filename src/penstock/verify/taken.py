@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.storage import Storage
     from penstock.verify.files import SinkView
 
-_UNTOLD = "the checkpoint cannot be read, so every file of the source is taken to be ingested"
+UNTOLD = "the checkpoint cannot be read, so every file of the source is taken to be ingested"
 _FORGOTTEN = (
     "too many files came or went since, so it is unknown which files before the cursor were read: all count as read"
 )
@@ -213,7 +213,7 @@ def taken(
     archive = archive_of(storage, options)
     archived = list(map(_whole, archived_files(storage, archive))) if archive else []
     if offset is None:
-        return Taken.of(files, [*map(_whole, files), *archived], [_UNTOLD])
+        return Taken.of(files, [*map(_whole, files), *archived], [UNTOLD])
     if not offset:
         return Taken.of(files, [])
     if "follow" in offset:
