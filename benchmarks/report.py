@@ -247,11 +247,14 @@ _WHY = {
     "after every row, which the setting in [operations](operations.md#queries-of-short-rows) takes away (this run leaves "
     "it as it is). Reading, writing, and copying what tasks of 32 MB wrote into parts of 128 MB come on top, on the same "
     "two cores. Use `ingest`, which does not cross.",
-    "parquet-parquet": "reading and writing by pyarrow alone, in two processes without Spark, takes more than half of the time; 0.2 s of a "
-    "query are before and after its work, and the rest is what counts, digests and syncs take.",
-    "bucketed": "parsing and writing alone, with rows sorted by the column into as many files, is itself below 3 x: no job of these "
-    "parts reaches 5 x. An ingest keeps the rows of a directory as Arrow until the batch ends, so that the driver encodes "
-    "one file each where Spark's own leaves one a task, and syncs them, which Spark's own does not.",
+    "parquet-parquet": "reading and writing by pyarrow alone, in two processes without Spark (the line below), is the measured limit; "
+    "0.2 s of a query are before and after its work, and the rest is what counts, digests and syncs take. Row groups of the input "
+    "cannot be taken over as bytes: their values are checked as they are decoded. Those that tasks have written are "
+    "([why it is fast](why-fast.md#what-a-driver-need-not-encode)).",
+    "bucketed": "the measured limit is parsing and writing alone, with rows sorted by the column into as many files (the line "
+    "below): no job of these parts is faster, and it is itself below 5 x. The driver takes the row groups of tasks over as they "
+    "are, copies them into one file for each directory, where Spark's own leaves one a task, and syncs these, which Spark's own "
+    "does not.",
     "encrypted": "lines that wait under a staging key are encrypted, opened and encrypted again, by pyrage, which takes as long for one "
     "pass as all the rest of this job; without such a key, and where there is more to do than to carry lines, it is below 1.5.",
     "named": "what lists name passes one exchange of Spark's, a stage more, so that one large file keeps all tasks busy: about 0.1 s, "
