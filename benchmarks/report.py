@@ -270,8 +270,8 @@ _WHY = {
     "writer, without plan, ledger, digests and syncs, on the same files. No job of these parts is faster. For nulls, long "
     "lines, escapes, nested events and CRLF that is itself below 3 x: there the parser is the limit, which is Arrow's for "
     "nested events and nulls (others are no faster, or change values and do not say so: "
-    "[why it is fast](why-fast.md#other-parsers)). What is left, 0.15 to 0.4 s of 150 MB, is 0.2 s of a query before "
-    "and after its work (Spark's own takes 0.3), and what each process of its tasks does for the first time.",
+    "[why it is fast](why-fast.md#other-parsers)). The rest is a query before and after its work (Spark's own has that, too), what "
+    "each process of its tasks does for the first time, and the driver's copy of what the tasks have encoded.",
     "memory": "pandas, polars and pyarrow take 180 MB before the first row; a block of JSON is held as text, as polars' "
     "columns and as Arrow, and a row group while it is encoded.",
 }
