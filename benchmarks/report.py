@@ -247,11 +247,14 @@ _WHY = {
     "after every row, which the setting in [operations](operations.md#queries-of-short-rows) takes away (this run leaves "
     "it as it is). Reading, writing, and copying what tasks of 32 MB wrote into parts of 128 MB come on top, on the same "
     "two cores. Use `ingest`, which does not cross.",
-    "parquet-parquet": "reading and writing by pyarrow alone, in two processes without Spark, takes more than half of the time; 0.2 s of a "
-    "query are before and after its work, and the rest is what counts, digests and syncs take.",
-    "bucketed": "parsing and writing alone, with rows sorted by the column into as many files, is itself below 3 x: no job of these "
-    "parts reaches 5 x. An ingest keeps the rows of a directory as Arrow until the batch ends, so that the driver encodes "
-    "one file each where Spark's own leaves one a task, and syncs them, which Spark's own does not.",
+    "parquet-parquet": "reading and writing by pyarrow alone, in two processes without Spark (the line below), is the measured limit; "
+    "0.2 s of a query are before and after its work, and the rest is what counts, digests and syncs take. Row groups of the input "
+    "cannot be taken over as bytes: their values are checked as they are decoded. Those that tasks have written are "
+    "([why it is fast](why-fast.md#what-a-driver-need-not-encode)).",
+    "bucketed": "the measured limit is parsing and writing alone, with rows sorted by the column into as many files (the line "
+    "below): no job of these parts is faster, and it is itself below 5 x. The driver takes the row groups of tasks over as they "
+    "are, copies them into one file for each directory, where Spark's own leaves one a task, and syncs these, which Spark's own "
+    "does not.",
     "encrypted": "lines that wait under a staging key are encrypted, opened and encrypted again, by pyrage, which takes as long for one "
     "pass as all the rest of this job; without such a key, and where there is more to do than to carry lines, it is below 1.5.",
     "named": "what lists name passes one exchange of Spark's, a stage more, so that one large file keeps all tasks busy: about 0.1 s, "
@@ -267,8 +270,8 @@ _WHY = {
     "writer, without plan, ledger, digests and syncs, on the same files. No job of these parts is faster. For nulls, long "
     "lines, escapes, nested events and CRLF that is itself below 3 x: there the parser is the limit, which is Arrow's for "
     "nested events and nulls (others are no faster, or change values and do not say so: "
-    "[why it is fast](why-fast.md#other-parsers)). What is left, 0.15 to 0.4 s of 150 MB, is 0.2 s of a query before "
-    "and after its work (Spark's own takes 0.3), and what each process of its tasks does for the first time.",
+    "[why it is fast](why-fast.md#other-parsers)). The rest is a query before and after its work (Spark's own has that, too), what "
+    "each process of its tasks does for the first time, and the driver's copy of what the tasks have encoded.",
     "memory": "pandas, polars and pyarrow take 180 MB before the first row; a block of JSON is held as text, as polars' "
     "columns and as Arrow, and a row group while it is encoded.",
 }

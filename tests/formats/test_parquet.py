@@ -18,10 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadFile, OptionError
+from penstock.formats import parquet
 from penstock.formats.format import WriteFormat
 from penstock.formats.parquet import ParquetWriter, parquet_batches, parquet_footer, spark_schema, written_schema
+from penstock.formats.parquetgroups import MAGIC, Footer
 from penstock.formats.schema import spark_name, to_arrow
 from penstock.formats.stored import SPARK_KEY
+from penstock.storage import MemoryFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -465,6 +468,157 @@ def test_the_estimate_follows_the_file() -> None:
     assert writer.bytes_estimate == file.tell()
     assert writer.rows == 300_000
     assert not file.closed
+
+
+def many(count: int, first: int = 0) -> pa.RecordBatch:
+    """Return rows of every type, every seventh of them all null."""
+    numbers = range(first, first + count)
+    return pa.RecordBatch.from_pylist([{**ROW, "i": i} if i % 7 else dict.fromkeys(ROW) for i in numbers], SCHEMA)
+
+
+def taking_over(writer: ParquetWriter, data: bytes) -> bool:
+    """Have a writer take the rows of a file over, if it does; tell whether it did."""
+    steps = writer.taking(MemoryFile(data), len(data))
+    return steps is not None and sum(steps) > 0
+
+
+@pytest.mark.parametrize("pattern", ["taken", "taken taken", "own taken", "taken own", "own taken taken own taken own"])
+@pytest.mark.parametrize("codec", ["snappy", "zstd"])
+def test_row_groups_are_taken_over_as_they_are(
+    pattern: str, codec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of rows that were taken over between rows that were encoded has all rows in order, for each engine, with their statistics."""
+    monkeypatch.setattr(parquet, "_ROWS_MIN", 1)
+    monkeypatch.setattr(parquet, "_SMALL_PART", 1 << 30)
+    monkeypatch.setattr(parquet, "_COPIED_BYTES", 1000)
+    path = tmp_path / "joined.parquet"
+    file = io.BytesIO()
+    writer = ParquetWriter(file, WriteFormat("parquet", SCHEMA, codec), group_bytes=4000)
+    batches = [many(100, 100 * number) for number in range(len(pattern.split()))]
+    for way, batch in zip(pattern.split(), batches, strict=True):
+        if way == "own":
+            writer.write(batch)
+        else:
+            data = written(batch, codec=codec, group_bytes=4000)
+            assert taking_over(writer, data)
+            assert (
+                file.getvalue().count(data[4 : Footer.of(MemoryFile(data).read, len(data)).begin]) == 1
+            )  # the very bytes
+    writer.close()
+    path.write_bytes(file.getvalue())
+    expected = pa.Table.from_batches(batches)
+    assert writer.rows == expected.num_rows
+    assert read(file.getvalue(), SCHEMA).equals(expected)
+    assert pq.read_table(path).equals(expected)
+    rows_of = [(row["i"], row["s"]) for row in expected.to_pylist()]
+    assert duckdb.read_parquet(str(path)).select("i, s").fetchall() == rows_of
+    assert pl.read_parquet(path, columns=["i", "s"]).rows() == rows_of
+    footer = pq.read_metadata(path)
+    assert footer.num_rows == expected.num_rows
+    assert footer.metadata == pq.read_metadata(io.BytesIO(written(batches[0]))).metadata
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        assert group.column(0).statistics.has_min_max
+        alone = pq.ParquetFile(path).read_row_group(number)
+        assert group.num_rows == alone.num_rows
+        assert group.column(0).statistics.max == max(filter(None, alone["i"].to_pylist()))
+
+
+def test_many_row_groups_and_columns_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A footer of more than 64 KiB, with lists of more than 14 structs and offsets of several bytes, is taken over."""
+    monkeypatch.setattr(parquet, "_ROWS_MIN", 1)
+    batch = pa.RecordBatch.from_pydict({f"c{n}": [f"{n} {row}" for row in range(100)] for n in range(40)})
+    data = written(batch, group_bytes=batch.nbytes // 50)
+    assert pq.read_metadata(io.BytesIO(data)).num_row_groups >= 40
+    assert len(data) - Footer.of(MemoryFile(data).read, len(data)).begin > 64 << 10
+    file = io.BytesIO()
+    writer = ParquetWriter(file, WriteFormat("parquet", batch.schema, "snappy"))
+    assert taking_over(writer, data)
+    assert taking_over(writer, data)
+    writer.close()
+    assert pq.read_table(io.BytesIO(file.getvalue())).equals(pa.Table.from_batches([batch, batch]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({"write_page_index": True}, id="an index of pages"),
+        pytest.param({"bloom_filter_options": {"a": True}}, id="a filter"),
+        pytest.param({"sorting_columns": [pq.SortingColumn(0)]}, id="an order that the file cannot promise"),
+    ],
+)
+def test_what_bytes_alone_do_not_carry_is_not_taken_over(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row groups whose footer names other places of their file, or promises an order, are left to be decoded; none is written."""
+    monkeypatch.setattr(parquet, "_ROWS_MIN", 1)
+    plain = written(pa.RecordBatch.from_pydict({"a": [1, 2, 3]}, NUMBERS))
+    table = pa.Table.from_pydict({"a": [1, 2, 3]}, NUMBERS)
+    data = foreign(table, version="2.6", **options).getvalue()
+    file = io.BytesIO()
+    writer = ParquetWriter(file, WriteFormat("parquet", NUMBERS, "snappy"))
+    assert taking_over(writer, plain)
+    size = len(file.getvalue())
+    assert taking_over(writer, foreign(table, version="2.6").getvalue())
+    assert len(file.getvalue()) > size
+    size = len(file.getvalue())
+    assert not taking_over(writer, data)
+    assert len(file.getvalue()) == size
+    writer.close()
+    assert pq.read_table(io.BytesIO(file.getvalue()))["a"].to_pylist() == [1, 2, 3] * 2
+
+
+def test_files_that_are_to_be_decoded_are_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other columns, small row groups, rows that wait for theirs, and what is no whole file: nothing of these is written."""
+    file = io.BytesIO()
+    writer = ParquetWriter(file, WriteFormat("parquet", NUMBERS, "none"))
+    one = pa.RecordBatch.from_pydict({"a": [1]}, NUMBERS)
+    assert not taking_over(writer, written(one, codec="none"))  # one row makes no row group that is worth keeping
+    monkeypatch.setattr(parquet, "_ROWS_MIN", 1)
+    data = written(one, codec="none")
+    assert not taking_over(writer, written(pa.RecordBatch.from_pydict({"b": [1]}), codec="none"))
+    assert not taking_over(writer, written(pa.RecordBatch.from_pydict({"a": ["1"]}), codec="none"))
+    assert not taking_over(writer, written(one.slice(1), codec="none"))
+    cut = [data[:end] for end in range(len(data))] + [data[begin:] for begin in range(1, len(data))]
+    assert not any(taking_over(writer, piece) for piece in cut if piece[-4:] != b"PAR1" or len(piece) < 40)
+    assert file.getvalue() in {b"", b"PAR1"}
+    writer.write(one)
+    assert not taking_over(writer, data)  # the row that waits would be a row group by itself
+    writer.close()
+    assert pq.read_table(io.BytesIO(file.getvalue()))["a"].to_pylist() == [1]
+
+
+def test_a_file_that_ends_while_it_is_taken_over_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the bytes of row groups are fewer than the footer says, that is an error, not a shorter file."""
+    monkeypatch.setattr(parquet, "_ROWS_MIN", 1)
+    data = written(pa.RecordBatch.from_pydict({"a": [1, 2]}, NUMBERS))
+    writer = ParquetWriter(io.BytesIO(), WriteFormat("parquet", NUMBERS, "snappy"))
+
+    class Shrinks(MemoryFile):
+        def read(self, offset: int, length: int) -> bytes:
+            return super().read(offset, length) if offset != len(MAGIC) else b""
+
+    steps = writer.taking(Shrinks(data), len(data))
+    assert steps is not None
+    with pytest.raises(BadFile, match="ends at byte 4"):
+        list(steps)
+
+
+def test_the_estimate_does_not_count_what_was_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that were taken over say nothing about how small this file's own rows become."""
+    monkeypatch.setattr(parquet, "_ROWS_MIN", 1)
+    batch = pa.RecordBatch.from_pydict({"a": list(range(100_000))}, NUMBERS)
+    data = written(batch, codec="zstd")
+    file = io.BytesIO()
+    writer = ParquetWriter(file, WriteFormat("parquet", NUMBERS, "zstd"), group_bytes=2 * batch.nbytes)
+    for _ in range(5):
+        assert taking_over(writer, data)
+    taken = len(file.getvalue())
+    for _ in range(2):
+        writer.write(batch)
+    own = len(file.getvalue()) - taken
+    writer.write(batch)
+    assert writer.bytes_estimate == pytest.approx(taken + 1.5 * own, rel=0.01)
 
 
 def test_a_file_without_rows_is_a_file() -> None:

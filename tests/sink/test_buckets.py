@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import TemplateError
+from penstock.sink import fields
 from penstock.sink.buckets import DEFAULT_PARTITION, BucketTemplate, escape, unescape
 from penstock.sink.names import UNFINISHED, NameTemplate
 from penstock.source.scan import Scan
@@ -31,6 +32,18 @@ def buckets(template: str, column: pa.Array, *, zone: str = "UTC", time_ns: int 
 def test_rows_are_grouped_in_their_order() -> None:
     """Each bucket gets its rows, in the order in which they came."""
     assert buckets("c={c}", pa.array(["a", "b", "a", "c", "b"])) == {"c=a": [0, 2], "c=b": [1, 4], "c=c": [3]}
+
+
+@given(values=st.lists(st.integers(0, 400), min_size=1, max_size=600))
+def test_rows_of_many_buckets_are_grouped_in_their_order(values: list[int]) -> None:
+    """However many values there are, also more than 16 bits count, each bucket gets its rows, in the order in which they came."""
+    expected: dict[str, list[int]] = {}
+    for row, value in enumerate(values):
+        expected.setdefault(f"c={value}", []).append(row)
+    assert buckets("c={c}", pa.array(values)) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fields, "_SHORT", 1)
+        assert buckets("c={c}", pa.array(values)) == expected
 
 
 def test_several_fields() -> None:

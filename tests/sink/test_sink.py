@@ -22,13 +22,15 @@ from penstock import failpoints
 from penstock.errors import (
     CheckpointMismatch,
     CommitError,
+    DamagedState,
     Fenced,
     NoSpace,
     OptionError,
     PublishConflict,
     StorageError,
 )
-from penstock.sink import keeper
+from penstock.formats import parquet
+from penstock.sink import keeper, tableparts
 from penstock.sink.byteparts import BytePart
 from penstock.sink.committer import Committer
 from penstock.sink.ledger import Look, State
@@ -970,6 +972,43 @@ def test_parquet_parts_grow_over_batches(output: Output) -> None:
     file = pq.ParquetFile(output.root / "p0.parquet")
     assert (file.metadata.num_rows, file.metadata.num_row_groups) == (1000, 1)
     assert sorted(file.read().column("id").to_pylist()) == sorted(list(range(500)) * 2)
+
+
+def test_rows_that_tasks_have_encoded_are_taken_over_by_the_driver(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where parts end with a batch, tasks encode their rows, and the driver makes one file of them, in order, without decoding any."""
+    monkeypatch.setattr(tableparts, "_OWN_BYTES", 1)
+    monkeypatch.setattr(parquet, "_ROWS_MIN", 1)
+    monkeypatch.setattr(tableparts, "read_batches", None)
+    output.schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    sink = output.sink(format="parquet", fileName="p{seq}", mergeBelow="1g", bucketBy="{name}")
+    output.batch(sink, 0, {w: [f"{w * 100 + i}|n{i % 2}" for i in range(100)] for w in range(3)}, final=True)
+    for bucket in (0, 1):
+        file = pq.ParquetFile(output.root / f"n{bucket}" / f"p{bucket}.parquet")
+        assert file.metadata.num_row_groups == 3
+        assert file.read().column("id").to_pylist() == list(range(bucket, 300, 2))
+    assert output.staged() == []
+
+
+def test_rows_that_tasks_have_encoded_are_compared_before_they_are_taken_over(
+    output: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A staged file that changed between a task and the commit fails the batch, and nothing of it is visible."""
+    monkeypatch.setattr(tableparts, "_OWN_BYTES", 1)
+    monkeypatch.setattr(parquet, "_ROWS_MIN", 1)
+    output.schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    sink = output.sink(format="parquet", mergeBelow="1g")
+    batch = Batch(QUERY, 0, final=True)
+    lines = [f"{i}|n" for i in range(100)]
+    result = sink.write(sink.begin("d", batch), QUERY, 0, 0, output.schema, output.batches(lines))
+    (staged,) = Path(sink.staging).iterdir()
+    data = bytearray(staged.read_bytes())
+    data[20] ^= 1
+    staged.write_bytes(data)
+    with pytest.raises(DamagedState, match="altered"):
+        sink.commit(batch, [result])
+    assert not list(output.root.glob("*.parquet"))
 
 
 def test_schema_change_closes_parts_of_the_old_one(output: Output) -> None:

@@ -233,6 +233,14 @@ class TableWriter(Protocol):
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows. `OptionError` unless `batch` has the schema of the file."""
 
+    def taking(self, file: ReadableFile, size: int) -> Iterator[int] | None:
+        """Return steps that take over all rows of a file of this format as they are stored, in place of decoding and adding them.
+
+        Each step writes a piece, and yields its bytes. `None` if the rows are to be decoded, because the file has other columns, has rows
+        in groups that are small, or has anything that its bytes alone do not carry; then nothing was written. The bytes are not looked at:
+        the caller knows that they are those that a writer of this format has written, with the same codec.
+        """
+
     def close(self) -> None:
         """Write what is left: the file is complete. A second call does nothing. The file object stays open."""
 
@@ -249,6 +257,9 @@ class TableFormat(Format):
 
     tells_schema: ClassVar[bool] = False
     """Whether a file stores the schema of the rows that `writer` was given; if not, it is kept beside a staged file."""
+
+    takes_over: ClassVar[bool] = False
+    """Whether rows of finished files can be taken over as they are stored (`TableWriter.taking`)."""
 
     @abstractmethod
     def rows(

@@ -6,6 +6,7 @@ Memory is bounded by one group. A group is the unit that the format encodes at o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.formats.families import WritableFile
+    from penstock.storage import ReadableFile
 
 _ROWS_PER_GROUP_MAX = 1 << 20
 _SPARSE = 2  # a batch that keeps more than this times its own bytes in memory is copied
@@ -38,6 +40,7 @@ class GroupWriter(ABC):
         self._buffered_rows = 0
         self._encoded_of_bytes = 0
         self._unwritten_bytes = 0  # of Arrow, which the library holds and has not written to the file
+        self._taken_bytes = 0  # of other files, which were written as they are
         self._is_open = True
         self.rows = 0
 
@@ -45,7 +48,7 @@ class GroupWriter(ABC):
     def bytes_estimate(self) -> int:
         """The size of the file if it were closed now: what is encoded, and an estimate for the rest by this file's ratio."""
         written = self._file.written
-        seen = written / self._encoded_of_bytes if self._encoded_of_bytes else self._ratio
+        seen = (written - self._taken_bytes) / self._encoded_of_bytes if self._encoded_of_bytes else self._ratio
         return written + int((self._unwritten_bytes + self._buffered_bytes) * seen)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -73,6 +76,10 @@ class GroupWriter(ABC):
     def arrow_file(self) -> pa.PythonFile:
         """Return the file for Arrow to write to."""
         return pa.PythonFile(self._file, "w")
+
+    def taking(self, file: ReadableFile, size: int) -> Iterator[int] | None:  # noqa: ARG002 - most formats decode
+        """Return steps as `TableWriter.taking` has it; `None` for a format whose rows cannot be taken over."""
+        return None
 
     @abstractmethod
     def _put(self, batches: list[pa.RecordBatch]) -> None:
@@ -119,10 +126,22 @@ class _Counted:
     def __init__(self, file: WritableFile) -> None:
         self._file = file
         self._error: BaseException | None = None
+        self._kept: bytearray | None = None
         self.written = 0
 
+    @contextmanager
+    def kept(self) -> Iterator[bytearray]:
+        """Keep what is written meanwhile, and write none of it."""
+        self._kept, before = bytearray(), self.written
+        try:
+            yield self._kept
+        finally:
+            self._kept, self.written = None, before
+
     def write(self, data: pa.Buffer | bytes) -> int:
-        if self._error is None:
+        if self._kept is not None:
+            self._kept += data
+        elif self._error is None:
             try:
                 self._file.write(data)
             except BaseException as error:  # noqa: BLE001 - also an interrupt, which is raised as soon as possible

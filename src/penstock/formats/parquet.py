@@ -10,7 +10,9 @@ Memory is bounded by a batch and the pages that it comes from when reading, and 
 
 from __future__ import annotations
 
+import io
 import re
+from functools import cached_property
 from io import SEEK_END
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ from penstock.formats import columns
 from penstock.formats.calendar import Calendar
 from penstock.formats.distinct import worth_a_dictionary
 from penstock.formats.groups import GroupWriter
+from penstock.formats.parquetgroups import FOOTER_TAIL_BYTES, MAGIC, Footer, Group, NotKnown
 from penstock.formats.schema import UTC_MICROS
 from penstock.formats.stored import SPARK_KEY, Stored, schema_of
 
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.formats.begins import Begins
     from penstock.formats.families import WritableFile
     from penstock.formats.format import WriteFormat
+    from penstock.storage import ReadableFile
 
 __all__ = [
     "ParquetWriter",
@@ -42,6 +46,10 @@ __all__ = [
     "parquet_footer",
     "spark_schema",
 ]
+
+_ROWS_MIN, _GROUP_BYTES_MIN = 1 << 16, 2 << 20  # a row group with fewer rows and fewer bytes is small
+_SMALL_PART = 4  # rows that wait are not made a group if they are less than this part of one
+_COPIED_BYTES = 8 << 20
 
 # A part of Arrow's message about a file with Parquet's modular encryption.
 _ENCRYPTED = re.compile("decrypt", re.IGNORECASE)
@@ -142,23 +150,75 @@ class ParquetWriter(GroupWriter):
         self._compression, self._level = fmt.compression, fmt.level
         self._stored = Stored.of(fmt.schema)
         self._writer: pq.ParquetWriter | None = None
+        self._groups = 0
+        # Groups of other files, with their bytes, and how many of our groups come before them.
+        self._taken: list[tuple[int, int, list[Group]]] = []
 
     def _put(self, batches: list[pa.RecordBatch]) -> None:
         rows = [self._stored.rows(batch) for batch in batches]
         table = pa.Table.from_batches(rows, schema=self._stored.file)
         self._writer = self._writer or self._begun(worth_a_dictionary(table))
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self._groups += 1
+
+    def taking(self, file: ReadableFile, size: int) -> Iterator[int] | None:
+        """Return steps that copy the row groups of a file that another `ParquetWriter` has written with this schema."""
+        try:
+            footer = Footer.of(file.read, size)
+            waits = 0 < self._buffered_bytes < self._group_bytes // _SMALL_PART
+            if waits or footer.schema != self._stored_columns or _are_small(footer.groups()):
+                return None
+            self._flush()
+            self._writer = self._writer or self._begun(dictionaries=True)
+            by = self._file.written - len(MAGIC)
+            moved = footer.groups(lambda _: by)
+        except NotKnown:
+            return None
+        return self._copied(file, footer.begin, moved)
+
+    def _copied(self, file: ReadableFile, end: int, groups: list[Group]) -> Iterator[int]:
+        at = len(MAGIC)
+        while at < end:
+            data = file.read(at, min(_COPIED_BYTES, end - at))
+            if not data:
+                msg = f"a file of row groups ends at byte {at}, expected {end}"
+                raise BadFile(msg)
+            self._file.write(data)
+            self._file.check()
+            self._taken_bytes += len(data)
+            at += len(data)
+            yield len(data)
+        self._taken.append((self._groups, end - len(MAGIC), groups))
+        self.rows += sum(group.rows for group in groups)
+
+    @cached_property
+    def _stored_columns(self) -> bytes:
+        """The columns in the footer of this file."""
+        empty = io.BytesIO()
+        self._begun(dictionaries=True, file=empty).close()
+        form = empty.getvalue()
+        return Footer.of(lambda offset, length: form[offset : offset + length], len(form)).schema
 
     def _end(self) -> None:
         self._writer = self._writer or self._begun(dictionaries=True)
-        self._writer.close()
+        if not self._taken:
+            self._writer.close()
+            return
+        with self._file.kept() as end:
+            self._writer.close()
+        footer = Footer.parsed(bytes(end[:-FOOTER_TAIL_BYTES]))
+        # Arrow counts the bytes that it has written itself.
+        groups = footer.groups(lambda number: sum(size for place, size, _ in self._taken if place <= number))
+        for place, _, taken in reversed(self._taken):
+            groups[place:place] = taken
+        self._file.write(footer.with_groups(groups))
 
-    def _begun(self, dictionaries: bool | list[str]) -> pq.ParquetWriter:  # noqa: FBT001 - as pyarrow has it
+    def _begun(self, dictionaries: bool | list[str], file: Any = None) -> pq.ParquetWriter:  # noqa: ANN401, FBT001 - as pyarrow has it
         """Write the beginning of the file. `dictionaries` are the leaves that have one, `True`: all."""
         import pyarrow.parquet as pq  # importing it takes as long as everything else in a small process
 
         writer = pq.ParquetWriter(
-            self.arrow_file(),
+            self.arrow_file() if file is None else file,
             self._stored.file,
             compression=self._compression,
             compression_level=self._level,
@@ -169,6 +229,12 @@ class ParquetWriter(GroupWriter):
         if self._stored.spark is not None:
             writer.add_key_value_metadata({SPARK_KEY: self._stored.spark.encode()})
         return writer
+
+
+def _are_small(groups: list[Group]) -> bool:
+    """Tell whether row groups are so small that readers gain if their rows are encoded again, in fewer groups."""
+    rows, size = sum(group.rows for group in groups), sum(group.size for group in groups)
+    return (rows < _ROWS_MIN * len(groups) and size < _GROUP_BYTES_MIN * len(groups)) or not groups
 
 
 def _opened(file: Any) -> pq.ParquetFile:  # noqa: ANN401 - a seekable binary file object, or pyarrow's

@@ -33,6 +33,7 @@ _HOURS = _DAYS | frozenset("HIklpP")
 _MINUTES = _HOURS | frozenset("MR")
 _PART = re.compile(r"(`(?:[^`]|``)+`)|([^.`]+)")
 _NUMBERS = 1 << 62
+_SHORT = 1 << 16
 
 Coded = tuple["np.ndarray[Any, Any]", list[str | None]]
 
@@ -125,12 +126,19 @@ def grouped(batch: pa.RecordBatch, coded: Sequence[Coded]) -> Iterator[tuple[lis
     if not wide:
         yield [values[0] for _, values in coded], batch
         return
-    _, first, group = np.unique(_mixed(wide, batch.num_rows), return_index=True, return_inverse=True)
-    order = np.argsort(group, kind="stable")
-    bounds = np.searchsorted(group[order], np.arange(len(first) + 1))
+    order, bounds = _sorted(*_mixed(wide, batch.num_rows))
     rows = batch.take(pa.array(order))
-    for row, (begin, end) in zip(first, pairwise(bounds), strict=True):
-        yield [values[codes[row]] for codes, values in coded], rows.slice(begin, end - begin)
+    for begin, end in pairwise(bounds):
+        first = order[begin]
+        yield [values[codes[first]] for codes, values in coded], rows.slice(begin, end - begin)
+
+
+def _sorted(numbers: np.ndarray[Any, Any], span: int) -> tuple[np.ndarray[Any, Any], list[int]]:
+    """Return the places of numbers below `span` in the order of the numbers, equal ones as they come, and where each number begins."""
+    # Numbers of 16 bits are sorted by their digits, and not by comparing them.
+    numbers = np.unique(numbers, return_inverse=True)[1] if span > _SHORT else numbers.astype(np.uint16)
+    counts = np.bincount(numbers)
+    return np.argsort(numbers, kind="stable"), [0, *np.cumsum(counts[counts > 0]).tolist()]
 
 
 def column_fields(where: str, fields: Iterable[tuple[str, str]], schema: pa.Schema) -> tuple[Field, ...]:
@@ -150,15 +158,15 @@ def _field(where: str, name: str, spec: str, schema: pa.Schema) -> Field:
     return Field(path, spec)
 
 
-def _mixed(coded: list[Coded], count: int) -> np.ndarray[Any, Any]:
-    """Return one number for each of `count` rows; two rows have the same number if all their codes are equal."""
+def _mixed(coded: list[Coded], count: int) -> tuple[np.ndarray[Any, Any], int]:
+    """Return one number for each of `count` rows, and a bound above all; two rows have the same number if all their codes are equal."""
     mixed, span = np.zeros(count, np.int64), 1
     for codes, values in coded:
         if span * len(values) > _NUMBERS:  # the number would overflow, and rows of two buckets could get the same one
             mixed = np.unique(mixed, return_inverse=True)[1]
             span = count
         mixed, span = mixed * len(values) + codes, span * len(values)
-    return mixed
+    return mixed, span
 
 
 def _merged(codes: np.ndarray[Any, Any], texts: list[str | None]) -> Coded:

@@ -9,7 +9,7 @@ row reaches the disk in one of three ways, which differ only in cost:
   file *is* the finished part: it is written once and not copied.
 - *Assembly*: a part that is closed and has earlier segments is written again in one pass: the segments, then the rows of this
   batch. For files of records that copies bytes (also compressed members, since members concatenate). For tables it decodes the
-  rows and encodes them in row groups of a proper size.
+  rows and encodes them in row groups of a proper size. Row groups of Parquet that have such a size already are copied as bytes, too.
 
 A file is encrypted once, in one piece. If a part is known to end with this batch and in this task, its rows are encrypted as they
 come, in the part's own file. No other encrypted part has its own file: its rows wait in the pack, even those of a large batch,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.sink.staging import Output, Staging
 
 _ROW_GROUP_BYTES = 32 << 20  # bytes of Arrow in one row group
+_OWN_BYTES = 8 << 20  # bytes of Arrow that make a row group which is not small
 
 
 class ArrowPart(Part[ArrowRows]):
@@ -52,6 +53,15 @@ class ArrowPart(Part[ArrowRows]):
         """Take the rows."""
         super().add(payload)
         self._arrow_bytes += payload.batch.nbytes
+
+    def leave(self, *, durable: bool) -> OpenPart:
+        """Stage what is in memory, as a file of the format if the part ends now and the driver can take its rows over from there.
+
+        So tasks encode them side by side, and not the driver, after all tasks, every file by one thread.
+        """
+        if not durable and self._own is None and self.buffered >= _OWN_BYTES and self._form.takes_over:
+            self.relieve()
+        return super().leave(durable=durable)
 
     def _weigh(self, payload: ArrowRows) -> int:
         return int(payload.batch.nbytes)
@@ -107,8 +117,7 @@ class ArrowPart(Part[ArrowRows]):
             self._segments += self._own_segments(self._own)
         encoded = _Encoded()
         writer = self._new_writer(encoded)
-        for batch in self._staged(self._segments):
-            writer.write(batch)
+        for _ in self._copied(self._segments, writer):
             yield from encoded.taken()
         for held in self._held:
             writer.write(held.batch)
@@ -123,15 +132,18 @@ class ArrowPart(Part[ArrowRows]):
 
     def _copy(self, segments: list[Segment], writer: TableWriter) -> int:
         """Write the rows of segments; return how many."""
-        for batch in self._staged(segments):
-            writer.write(batch)
+        for _ in self._copied(segments, writer):
+            pass
         return sum(segment.rows for segment in segments)
 
-    def _staged(self, segments: list[Segment]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of segments in the form that the file gets."""
+    def _copied(self, segments: list[Segment], writer: TableWriter) -> Iterator[None]:
+        """Write the rows of segments, a piece each time."""
         for segment in segments:
-            for batch in read_batches(self._desk.staging, segment, self._schema):
-                yield as_text(batch, self._refused)
+            # What a segment has was written by this sink for this part, so by the same codec.
+            if self._refused or not (yield from taken_over(self._desk.staging, segment, self._form, writer)):
+                for batch in read_batches(self._desk.staging, segment, self._schema):
+                    writer.write(as_text(batch, self._refused))
+                    yield
 
     def _new_writer(self, output: WritableFile) -> TableWriter:
         kind = self.opened.kind
@@ -175,6 +187,24 @@ class _Encoded:
         return chunks
 
 
+def taken_over(
+    staging: Staging, segment: Segment, form: TableFormat, writer: TableWriter
+) -> Generator[None, None, bool]:
+    """Take the rows of a segment that is a file of the format over as they are stored there, and tell whether that was possible.
+
+    The segment is compared with its digest before.
+    """
+    if segment.form != form.name:
+        return False
+    with staging.open(segment) as handle:
+        steps = writer.taking(handle, segment.end)
+        if steps is None:
+            return False
+        for _ in steps:
+            yield
+    return True
+
+
 def read_batches(staging: Staging, segment: Segment, schema: pa.Schema | None) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a staged segment of form `arrow` or of a table format; `schema` may be `None` if the segment has it."""
     if segment.form == ARROW:
@@ -188,6 +218,10 @@ def read_batches(staging: Staging, segment: Segment, schema: pa.Schema | None) -
 
 def read_schema(staging: Staging, segments: Sequence[Segment]) -> pa.Schema:
     """Return the schema of staged segments, which the first one has."""
+    first = segments[0]
+    if first.form != ARROW and (form := table_format(first.form)).tells_schema:
+        with staging.open(first) as handle:
+            return required(form.written_schema(handle, first.end))
     return next(iter(read_batches(staging, segments[0], None))).schema
 
 

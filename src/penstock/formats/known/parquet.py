@@ -29,6 +29,7 @@ class _Parquet(TableFormat):
     levels = MappingProxyType({"gzip": (1, 9), "zstd": (1, 22), "brotli": (1, 11)})
     read_options = frozenset({"encodingErrors", *FIELD_OPTIONS})
     tells_schema = True
+    takes_over = True
 
     def divisible(self, fmt: ReadFormat, path: str) -> bool:  # noqa: ARG002 - all files are divisible
         return True
