@@ -204,14 +204,36 @@ class ParquetWriter(GroupWriter):
         if not self._taken:
             self._writer.close()
             return
-        with self._file.kept() as end:
+        with self._file.kept() as own_end:
             self._writer.close()
-        footer = Footer.parsed(bytes(end[:-FOOTER_TAIL_BYTES]))
+        footer = Footer.parsed(bytes(own_end[:-FOOTER_TAIL_BYTES]))
         # Arrow counts the bytes that it has written itself.
         groups = footer.groups(lambda number: sum(size for place, size, _ in self._taken if place <= number))
         for place, _, taken in reversed(self._taken):
             groups[place:place] = taken
-        self._file.write(footer.with_groups(groups))
+        end = footer.with_groups(groups)
+        self._check_end(end, len(groups))
+        self._file.write(end)
+
+    def _check_end(self, end: bytes, groups: int) -> None:
+        """Raise `BadFile` unless Arrow reads in the footer that was put together here what it should say."""
+        import pyarrow.parquet as pq
+
+        said = pq.read_metadata(io.BytesIO(MAGIC + end))
+        places = [
+            said.row_group(number).column(column).data_page_offset
+            for number in range(said.num_row_groups)
+            for column in range(said.num_columns)
+        ]
+        found = (
+            said.num_rows,
+            said.num_row_groups,
+            places == sorted(set(places)),
+            max(places, default=0) < self._file.written,
+        )
+        if found != (self.rows, groups, True, True):
+            msg = f"a footer of row groups says {found}, expected {(self.rows, groups, True, True)}: nothing of this file is used"
+            raise BadFile(msg)
 
     def _begun(self, dictionaries: bool | list[str], file: Any = None) -> pq.ParquetWriter:  # noqa: ANN401, FBT001 - as pyarrow has it
         """Write the beginning of the file. `dictionaries` are the leaves that have one, `True`: all."""
