@@ -14,7 +14,7 @@ import io
 import re
 from functools import cached_property
 from io import SEEK_END
-from itertools import accumulate
+from itertools import accumulate, product
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -219,20 +219,15 @@ class ParquetWriter(GroupWriter):
         """Raise `BadFile` unless Arrow reads in the footer that was put together here what it should say."""
         import pyarrow.parquet as pq
 
-        said = pq.read_metadata(io.BytesIO(MAGIC + end))
-        places = [
-            said.row_group(number).column(column).data_page_offset
-            for number in range(said.num_row_groups)
-            for column in range(said.num_columns)
-        ]
-        found = (
-            said.num_rows,
-            said.num_row_groups,
-            places == sorted(set(places)),
-            max(places, default=0) < self._file.written,
-        )
-        if found != (self.rows, groups, True, True):
-            msg = f"a footer of row groups says {found}, expected {(self.rows, groups, True, True)}: nothing of this file is used"
+        footer = pq.read_metadata(io.BytesIO(MAGIC + end))
+        numbers = product(range(footer.num_row_groups), range(footer.num_columns))
+        places = [footer.row_group(group).column(column).data_page_offset for group, column in numbers]
+        in_order = places == sorted(set(places)) and max(places, default=0) < self._file.written
+        if (footer.num_rows, footer.num_row_groups) != (self.rows, groups) or not in_order:
+            msg = (
+                f"a footer has {footer.num_rows} rows in {footer.num_row_groups} row groups at {places}, expected {self.rows} in "
+                f"{groups}, one after the other in {self._file.written} bytes; this is a fault of Penstock, and the file is not used"
+            )
             raise BadFile(msg)
 
     def _begun(self, dictionaries: bool | list[str], file: Any = None) -> pq.ParquetWriter:  # noqa: ANN401, FBT001 - as pyarrow has it

@@ -36,11 +36,8 @@ class GrowingFiles:
     def __init__(self, storage: Storage, root: str, options: Options, form: Mapping[str, Any], told: set[str]) -> None:
         self._storage = storage
         self._root = root
-        self._scan = Scan.of(storage, root, options)
+        self._listing = Listing(storage, root, options, told)
         self.beside = Beside(storage, root)
-        self._now: dict[str, FileVersion] = {}
-        self._later = Changes()  # what a listing has shown that is not in `_now` yet
-        self._told = told
         self.files = [Growing.of(entry) for entry in form.get("growing", ())]
         self.files += [Growing.of(entry, closed=True) for entry in form.get("closed", ())]
         self._losses = Losses(root, form)
@@ -48,7 +45,7 @@ class GrowingFiles:
     @property
     def listed_ns(self) -> int | None:
         """When the newest listing began."""
-        return self._scan.listed_ns
+        return self._listing.listed_ns
 
     @property
     def is_one(self) -> bool:
@@ -80,7 +77,7 @@ class GrowingFiles:
 
     def _refresh(self) -> None:
         self.beside.again()
-        self._list()
+        self._listing.look({file.path for file in self.files if file.closed})
         for file in self._matched():
             known = self._losses.back(file, self.beside)
             if known is not None:
@@ -94,34 +91,8 @@ class GrowingFiles:
         unread = [file for file in self.files if file.unread]
         if not unread:
             return []
-        followed = {file.path for file in self.files}
-        self._later = self._listed(self._now.keys() - followed)
-        new = [arrival.file for arrival in self._later.came if arrival.file.path not in followed]
+        new = self._listing.come_since({file.path for file in self.files})
         return [file for file in unread if any(self.beside.may_be_copy(other, file) for other in new)]
-
-    def _list(self) -> None:
-        """Take in a listing, and look at all files but the closed ones: also at those that wait as copies, or were empty so far."""
-        later, self._later = self._later, Changes()
-        self._take_in(later)
-        self._take_in(self._listed(self._now.keys() - {file.path for file in self.files if file.closed}))
-
-    def _listed(self, look_at: Iterable[str]) -> Changes:
-        """Return what has changed since the last listing; after a failure the next one returns everything."""
-        try:
-            return self._scan.refresh(look_at)
-        except StorageError:
-            self._now, self._later = {}, Changes()
-            raise
-
-    def _take_in(self, changes: Changes) -> None:
-        for file in changes.gone:
-            self._now.pop(file.path, None)
-        for file in (arrival.file for arrival in changes.came):
-            name = file.path or self._root
-            if codec_of(name) or unreadable(name) or is_encrypted(name):
-                self._tell(file.path, "is compressed or encrypted, and a file that grows is not: it is not followed")
-            else:
-                self._now[file.path] = file
 
     def _matched(self) -> list[FileVersion]:
         """Bring followed files up to date; return the files that are not followed yet, an original before its copies."""
@@ -130,13 +101,13 @@ class GrowingFiles:
         for file in gone:
             new = self._find_moved(file, new)
         for file, now in cut:
-            later = self._now.get(now.path, now)
+            later = self._listing.now.get(now.path, now)
             new = self._begin_again(file, later if later.identity == now.identity else now, new)
         return sorted(new, key=lambda file: (len(file.path), file.order))  # a copy has the longer name
 
     def _sorted_out(self) -> tuple[list[Growing], list[tuple[Growing, FileVersion]], set[str]]:
         """Keep the files that continue; return gone files, cut files with their present version, and the known names."""
-        by_identity = {file.identity: file for file in self._now.values() if file.identity}
+        by_identity = {file.identity: file for file in self._listing.now.values() if file.identity}
         known: set[str] = set()
         kept: list[Growing] = []
         cut: list[tuple[Growing, FileVersion]] = []
@@ -154,13 +125,13 @@ class GrowingFiles:
                 cut.append((file, now))
         if gone or cut:
             # List again: a copy is there before its original is cut, but need not have been there when we listed.
-            self._list()
+            self._listing.look({file.path for file in self.files if file.closed})
         self.files = kept
         return gone, cut, known
 
     def _there(self, file: Growing, by_identity: Mapping[str, FileVersion]) -> FileVersion | None:
         """Return the present version of a file: under its path, or under another path if it was renamed."""
-        now = self._now.get(file.path)
+        now = self._listing.now.get(file.path)
         now = now if now is not None and now.identity == file.identity else by_identity.get(file.identity)
         if now is not None:
             file.place = None
@@ -172,7 +143,7 @@ class GrowingFiles:
         """Return the present version of a file under a name outside of the pattern."""
         if file.closed and self.beside.stands_still(file):
             return file.version
-        lies = self.beside.unlisted(file, self._now, copies=False)
+        lies = self.beside.unlisted(file, self._listing.now, copies=False)
         if lies is None:
             return None
         file.place, entry = lies
@@ -192,8 +163,8 @@ class GrowingFiles:
         """Return the files that have bytes and are not followed, one for each identity."""
         followed = {file.identity for file in self.files} | identities
         names: dict[str, FileVersion] = {}
-        for path in sorted(self._now.keys() - known):
-            file = self._now[path]
+        for path in sorted(self._listing.now.keys() - known):
+            file = self._listing.now[path]
             if file.size and not (file.identity and file.identity in followed):
                 names.setdefault(file.identity or path, file)
         return list(names.values())
@@ -244,7 +215,7 @@ class GrowingFiles:
             if copy.size < file.at and file.unread:
                 self._losses.cut(file, now, file.unread, "its beginning")
             return [other for other in new if other != copy]
-        lies = self.beside.unlisted(file, self._now, copies=True)
+        lies = self.beside.unlisted(file, self._listing.now, copies=True)
         if lies is not None:
             entry = lies[1]
             self.files.append(
@@ -270,8 +241,56 @@ class GrowingFiles:
         followed = {known.identity for known in self.files}
         return not file.at and any(
             is_named_like(path, file.path) and other.size >= file.size and other.identity not in followed
-            for path, other in self._now.items()
+            for path, other in self._listing.now.items()
         )
+
+
+class Listing:
+    """The files of a directory, as looks at it show them: `now`, by path. Compressed and encrypted ones are left out, and told once.
+
+    `told` has the files of which that was logged.
+    """
+
+    def __init__(self, storage: Storage, root: str, options: Options, told: set[str]) -> None:
+        self._scan = Scan.of(storage, root, options)
+        self._root = root
+        self._told = told
+        self._later = Changes()  # what was shown and is not in `now` yet
+        self.now: dict[str, FileVersion] = {}
+
+    @property
+    def listed_ns(self) -> int | None:
+        """When the newest look began."""
+        return self._scan.listed_ns
+
+    def look(self, closed: set[str]) -> None:
+        """List names, and look at all files but the closed ones: also at those that wait as copies, or were empty so far."""
+        later, self._later = self._later, Changes()
+        self._take_in(later)
+        self._take_in(self._changes(self.now.keys() - closed))
+
+    def come_since(self, followed: set[str]) -> list[FileVersion]:
+        """List names again; return the files that are not followed, and have come, or grown, since the last look. `now` stays."""
+        self._later = self._changes(self.now.keys() - followed)
+        return [arrival.file for arrival in self._later.came if arrival.file.path not in followed]
+
+    def _changes(self, look_at: Iterable[str]) -> Changes:
+        """Return what has changed since the last listing; after a failure the next one returns everything."""
+        try:
+            return self._scan.refresh(look_at)
+        except StorageError:
+            self.now, self._later = {}, Changes()
+            raise
+
+    def _take_in(self, changes: Changes) -> None:
+        for file in changes.gone:
+            self.now.pop(file.path, None)
+        for file in (arrival.file for arrival in changes.came):
+            name = file.path or self._root
+            if codec_of(name) or unreadable(name) or is_encrypted(name):
+                self._tell(file.path, "is compressed or encrypted, and a file that grows is not: it is not followed")
+            else:
+                self.now[file.path] = file
 
     def _tell(self, path: str, words: str) -> None:
         if path not in self._told:
