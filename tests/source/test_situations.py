@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from penstock.errors import BadFile, FileChanged, OptionError, StorageError
+from penstock.errors import BadFile, FileChanged, FilesCleaned, OptionError, StorageError
 from penstock.formats.ddl import parsed
 from penstock.options import SOURCE, parse
 from penstock.source import configured
@@ -209,7 +209,7 @@ def test_an_empty_file_that_gets_data_whatever_its_time(folder: Folder) -> None:
 
 
 def test_an_older_checkpoint_after_files_that_were_archived(folder: Folder) -> None:
-    """HZ-22: files archived since are not found by themselves; moved back, as documented, they are read, and so are the others."""
+    """HZ-22: files archived since are not found by themselves, which is an error; put back as it says, they are read, and so are others."""
     archive = folder.path.with_name("archive")
     options: dict[str, Any] = {"cleanSource": "archive", "sourceArchiveDir": str(archive)}
     folder.put("a", b"a\n")
@@ -221,9 +221,13 @@ def test_an_older_checkpoint_after_files_that_were_archived(folder: Folder) -> N
     assert folder.run(**options) == [[]]  # finds nothing, and cleans the last batch
     assert not list(folder.path.glob("[abc]"))
     folder.put("d", b"d")
+    folder.at = older
+    with pytest.raises(FilesCleaned, match="put back from an older copy"):
+        folder.run(**options)
     for name in ("b", "c"):
         (archive / name).rename(folder.path / name)
-    folder.at = older
+    for note in folder.path.glob("_penstock-readers/*/cleaned-*"):
+        note.unlink()
     assert folder.run(2, **options) == [["b", "c", "d"], []]
 
 

@@ -38,7 +38,7 @@ _OURS = re.compile(  # how our own warnings begin; some begin with a path
     r"|partitionReady was set "
     r"|sink '.+' of .+ names its files as sink "
     r"|['\"].+['\"](: its first \d+ bytes were read | was read and cannot be cleaned| was (replaced|cut|removed) | has a _spark_metadata)"
-    r"|['\"].+['\"] is (not there; it is waited for|there, and is read)"
+    r"|['\"].+['\"] is (not there; it is waited for|there, and is read|read with the schema that was inferred from )"
 )
 # Lines that do not explain why Spark does not start.
 _ASIDE = re.compile(r"\s+at |\s*\.\.\. \d+ more|.*:\d+: \w*Warning: |\s+(_?warnings\.)?warn\(")
