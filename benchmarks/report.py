@@ -268,7 +268,7 @@ _WHY = {
     "after it both cores parse and encode, at 90 to 130 MB a second each, which is what they do without Spark (see json-parquet-warm).",
     "shapes": "each shape is followed by what parsing and writing alone reach: two processes with the same decoder and Parquet "
     "writer, without plan, ledger, digests and syncs, on the same files. No job of these parts is faster. For nulls, long "
-    "lines, escapes, nested events and CRLF that is itself below 3 x: there the parser is the limit, which is Arrow's for "
+    "lines and escapes that is itself below 3 x, and for nested events hardly above: there the parser is the limit, which is Arrow's for "
     "nested events and nulls (others are no faster, or change values and do not say so: "
     "[why it is fast](why-fast.md#other-parsers)). The rest is a query before and after its work (Spark's own has that, too), what "
     "each process of its tasks does for the first time, and the driver's copy of what the tasks have encoded.",
