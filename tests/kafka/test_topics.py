@@ -124,9 +124,8 @@ def test_a_transaction_that_stays_open_over_a_batch(kafka: Kafka) -> None:
     for number in range(3):
         producer.produce(topic, value=b"%d" % number, partition=0)
     producer.flush()
-    stream = Stream(
-        kafka, subscribe=topic, timeout="5s"
-    )  # also how long a busy broker may take to say what holds it up
+    # That is also how long a busy broker may take to say what holds it up.
+    stream = Stream(kafka, subscribe=topic, timeout="5s")
     for begin in (0, 2):
         with pytest.raises(TransactionOpen, match="kafka-transactions") as held:
             stream.values({topic: {"0": begin}}, {topic: {"0": 3}})
