@@ -20,8 +20,10 @@ from penstock import failpoints
 from penstock.errors import OptionError, PublishConflict, StorageError
 from penstock.sink.byteparts import BytePart
 from penstock.sink.events import EventLog, EventPosition
+from penstock.sink.ledger import FinishedFile
 from penstock.sink.sink import Batch, Sink
 from penstock.sink.tableparts import ArrowPart
+from penstock.sink.taken import TakenNames
 from penstock.storage import LocalStorage, Storage
 from penstock.testing import FakeClock, ObjectStore, visible
 from tests.support.extras import WITH_AVRO
@@ -378,3 +380,14 @@ def test_a_growing_file_that_was_rotated_away_is_told_and_goes_on_once_it_is_bac
     (output.root / "e.log.1").rename(output.root / "e.log")
     output.batch(sink, 1, {0: ["b"]})
     assert output.visible() == {"e.log": "a\nb\n"}
+
+
+@pytest.mark.parametrize("root", ["/", "{tmp}", "{tmp}/linked", "{tmp}/linked/../out"])
+def test_a_name_is_free_however_the_output_is_written(root: str, tmp_path: Path) -> None:
+    """In the root of the file system, below a link, and by a path with dots, a name that nobody has is not taken for a link."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "linked").symlink_to("out")
+    names = TakenNames(LocalStorage(), root.format(tmp=tmp_path))
+    file = FinishedFile("no-file-has-this-name.txt", "", 1, 7, "", 0, 0, "000000000001-0-0-x.part")
+    assert not names.meets([file])
+    assert not names.taken

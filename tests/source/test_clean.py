@@ -64,17 +64,6 @@ def left_over(path: Path) -> list[str]:
     return [name for name in names if name != "reader.json" and name not in marks[:1]]
 
 
-@pytest.fixture
-def src(tmp_path: Path) -> Path:
-    (tmp_path / "in").mkdir()
-    return tmp_path / "in"
-
-
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    return tmp_path / "old"
-
-
 def archiving(src: Path, old: Path, **options: str) -> Query:
     return Query(src, cleanSource="archive", sourceArchiveDir=str(old), **options)
 

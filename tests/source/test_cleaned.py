@@ -20,17 +20,6 @@ from tests.support.follows import follows
 SOURCES = ("archive", "delete")
 
 
-@pytest.fixture
-def src(tmp_path: Path) -> Path:
-    (tmp_path / "in").mkdir()
-    return tmp_path / "in"
-
-
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    return tmp_path / "old"
-
-
 def query(src: Path, old: Path, mode: str, **options: str) -> Query:
     """Return a query of one file a batch, which cleans in this mode."""
     options = {"maxFilesPerTrigger": "1", **options}

@@ -46,12 +46,6 @@ class Query(DrivenSource):
         super().__init__(schema, **{"path": str(path), "follow": "true", **options})
 
 
-@pytest.fixture
-def src(tmp_path: Path) -> Path:
-    (tmp_path / "in").mkdir()
-    return tmp_path / "in"
-
-
 def add(path: Path, data: bytes | str) -> None:
     """Append to a file, as a writer that flushes does."""
     with path.open("ab") as file:

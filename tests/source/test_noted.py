@@ -160,6 +160,8 @@ def test_two_sources_with_one_note_are_told(tmp_path: Path, caplog: pytest.LogCa
     assert "give each a stateLocation of its own" not in caplog.text
     assert noted_schema(options["b"]) == "a bigint"
     assert "give each a stateLocation of its own" in caplog.text
+    given = {**options["b"].given, "stateLocation": str(tmp_path / "own")}
+    assert noted_schema(parse(SOURCE, given, what="source")) == "b bigint"
 
 
 def test_a_note_that_was_altered_or_moved_is_damage(tmp_path: Path) -> None:

@@ -74,9 +74,8 @@ _CHUNK_BYTES = 1 << 20
 _XZ_MEMORY_BYTES = 256 << 20  # xz -9 needs 65 MiB
 _BLOCK_CHUNK_BYTES_MAX = 4 << 20  # Hadoop's buffers have 256 KiB unless configured otherwise
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
-_LZ4_SKIPPED = tuple(
-    bytes((first,)) + b"\x2a\x4d\x18" for first in range(0x50, 0x60)
-)  # begin frames for other programs
+# These begin frames for other programs.
+_LZ4_SKIPPED = tuple(bytes((first,)) + b"\x2a\x4d\x18" for first in range(0x50, 0x60))
 _LZ4_LEGACY_MAGIC = b"\x02\x21\x4c\x18"
 _LZ4_OF_4_MIB = b"\x60\x70"  # version 1, independent blocks, without checksums, of at most 4 MiB
 _READ_BYTES = 64 << 10

@@ -42,7 +42,7 @@ class TakenNames:
         """Tell whether a symbolic link has the name, which may lead to nothing; nothing can be published over it."""
         folder, _, name = place.rpartition("/")
         if folder not in self._resolved:
-            self._resolved[folder] = self._storage.resolve(folder)
+            self._resolved[folder] = self._storage.resolve(folder).rstrip("/")
         return self._storage.resolve(place) != f"{self._resolved[folder]}/{name}"
 
     def _names_in(self, directory: str, folder: str) -> set[str]:

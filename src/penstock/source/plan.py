@@ -313,9 +313,8 @@ class Planner:
         if self._cleaner is None:
             return
         check(done)
-        reader = reader_of(
-            following or done
-        )  # by whose name `look` will go on: `done` may be of a time when the source did not clean
+        # By this name `look` will go on: `done` may be of a time when the source did not clean.
+        reader = reader_of(following or done)
         if following is not None and is_set_back(done, following):
             self._cleaner.forget(reader)
             return
