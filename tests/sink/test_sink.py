@@ -38,6 +38,7 @@ from penstock.sink.sink import Batch, Sink
 from penstock.sink.tableparts import ArrowPart
 from penstock.storage import HostFact, LocalStorage
 from penstock.testing import CrashDisk, FakeClock, ObjectStore, SimulatedCrash, visible
+from penstock.verify import verify
 from tests.support.extras import WITH_AVRO
 from tests.support.keys import READER
 from tests.support.output import QUERY, Output
@@ -525,7 +526,7 @@ def test_names_that_are_taken_are_passed_over(output: Output, taken: str) -> Non
 
 
 def test_files_of_after_the_copy_that_was_put_back_are_told(output: Output, caplog: pytest.LogCaptureFixture) -> None:
-    """Ledger and checkpoint are put back from a copy, and files of after it stay: their rows are read again, and are there twice."""
+    """Ledger and checkpoint are put back from a copy, and files of after it stay: rows are there twice, until they are moved as told."""
     sink = output.sink(rollBatches="1")
     output.batch(sink, 0, {0: ["a"]})
     copy = shutil.copytree(output.root / "_penstock", output.root.with_name("copy"))
@@ -539,6 +540,11 @@ def test_files_of_after_the_copy_that_was_put_back_are_told(output: Output, capl
     for name in ("part-s-0-1.txt", "part-s-0-2.txt"):
         assert f"{output.root}/{name}" in caplog.text
     assert "put back from an older copy" in caplog.text
+    problems = verify(str(output.root)).output.problems
+    assert {problem.kind for problem in problems} == {"foreign"}
+    for problem in problems:
+        (output.root / problem.path).rename(output.root.with_name(problem.path))
+    assert output.lines() == ["a", "b1", "b2"]
 
 
 def test_name_taken_between_decision_and_publishing(output: Output) -> None:
