@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import BadFile, BadRecord, FileChanged, OptionError
+from penstock.errors import BadFile, BadRecord, DamagedState, FileChanged, OptionError
 from penstock.query import driver
 from penstock.query.checkpoint import Checkpoint
+from penstock.source import sides
 from penstock.storage import LocalStorage
 from tests.support.follows import follows
 
@@ -71,6 +72,28 @@ def test_file_that_is_gone_is_left_away(penstock: Callable[..., Said], query: Pi
         query.run()
     said = penstock("replan", query.checkpoint, query.dst)
     assert "batch 1 (2 files) is planned again" in said.out
+    query.run()
+    assert ids(query) == [1, 2]
+
+
+def test_a_plan_that_another_source_has_removed(
+    penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HZ-21: two sources had one stateLocation. As the error says, the batch is planned anew, and has all its rows, once."""
+    monkeypatch.setattr(sides, "INLINE_BYTES", 10)
+    source = {**JSON, "stateLocation": str(tmp_path / "plans")}
+    query = pipeline(source=source, schema=IDS, owner=DEAD, sink_options={"format": "json"})
+    query.put("a.json", '{"id": 1}')
+    query.run(finish=False)
+    query.put("b.json", '{"id": 2}', "{")
+    with pytest.raises(BadRecord):
+        query.run(finish=False)
+    query.put("b.json", '{"id": 2}')
+    for plan in (tmp_path / "plans").glob("plan-*"):
+        plan.unlink()
+    with pytest.raises(DamagedState, match=r"stateLocation of its own.*penstock replan CHECKPOINT DST"):
+        query.run()
+    assert "batch 1 (1 file) is planned again" in penstock("replan", query.checkpoint, query.dst).out
     query.run()
     assert ids(query) == [1, 2]
 
