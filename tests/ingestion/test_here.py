@@ -38,7 +38,8 @@ from penstock.ingestion import workers
 from penstock.ingestion.call import IngestCall
 from penstock.ingestion.here import QueryHere
 from penstock.ingestion.ingest import carried_out, here
-from penstock.ingestion.workers import Workers, WorkersEnded
+from penstock.ingestion.taskcalls import WorkersEnded
+from penstock.ingestion.workers import Workers
 from penstock.query import driver as drivers
 from penstock.query.offset import summed
 from penstock.session import processors

@@ -46,7 +46,7 @@ def brokers(monkeypatch: pytest.MonkeyPatch) -> Brokers:
     return made_up
 
 
-def begun(dst: Path, **source: str) -> IngestRun:
+def begun(dst: Path, **source: str) -> IngestRun[Any]:
     """Return a run without Spark over these brokers, before it has begun."""
     run = here(IngestCall("kafka://nowhere:9092/orders", str(dst), source=SOURCE | source, sink={"format": "text"}))
     assert run is not None

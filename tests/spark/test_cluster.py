@@ -47,8 +47,8 @@ def told(batch):
     return pa.record_batch([pa.array(lines, pa.string())], ["value"])
 
 import penstock
-options = {"source": {"maxBytesPerTrigger": "20k", "splitSize": "10k"}, "sink": {"rollSize": "20k"}}
-print(penstock.ingest(spark, src, dst, transform=told, **options).rows)
+options = {"source": {"maxBytesPerTrigger": "20k", "splitSize": "10k"}, "sink": {"rollSize": "20k"}, "transform": told}
+print(penstock.ingest(spark, src, dst, **options).rows)
 print("DONE")
 """
 
@@ -112,6 +112,20 @@ def test_py_files(stage: Stage, variables: dict[str, str], code: Path) -> None:
     with started(submit, *words, log=log, **variables) as driver:
         driver.wait(300)
     check(stage, expected, log)
+
+
+@pytest.mark.soak
+def test_tasks_without_a_query(stage: Stage, tmp_path: Path, driver_variables: dict[str, str]) -> None:
+    """An ingest without a function of its user is no query (see `ingestion.sparktasks`): its tasks, too, run on the executors."""
+    expected = fill(stage)
+    log = tmp_path / "driver.log"
+    arguments = [str(stage.src), str(stage.dst), "local-cluster[2,1,512]"]
+    plain = INGEST.replace(', "transform": told', "")
+    with started(sys.executable, "-c", plain, *arguments, log=log, **driver_variables) as driver:
+        driver.wait(300)
+    assert "DONE" in log.read_text(), log.read_text()[-3000:]
+    assert stage.lines() == expected
+    assert verify(str(stage.dst), source=str(stage.src)).ok
 
 
 @pytest.mark.soak

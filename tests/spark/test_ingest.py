@@ -130,20 +130,21 @@ def test_other_input_under_the_checkpoint_of_one_is_refused(spark: SparkSession,
 @follows("PST-400")
 def test_damaged_checkpoint_is_told(spark: SparkSession, stage: Stage, log: str, change: str, found: str) -> None:
     """Spark's error about a damaged checkpoint file, which holds our plans, becomes `DamagedState`; nothing is changed."""
+    query = {"queryName": "orders"}  # who names a query has one, and Spark reads its checkpoint
     for name in ("a", "b", "c"):
         stage.put(name, name)
         if name != "c":
-            run(spark, stage)
+            run(spark, stage, sink=query)
     path = stage.dst / "_penstock" / "checkpoint" / log
     data = path.read_bytes()
     path.unlink()
     if change != "gone":
         path.write_bytes(b"" if change == "emptied" else data[:-3])
     with pytest.raises(DamagedState, match=f"Spark cannot read the checkpoint.*{found}.*restore it from a copy"):
-        run(spark, stage)
+        run(spark, stage, sink=query)
     assert stage.lines() == {"a": 1, "b": 1}
     path.write_bytes(data)
-    run(spark, stage)
+    run(spark, stage, sink=query)
     assert stage.lines() == {"a": 1, "b": 1, "c": 1}
 
 

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from penstock.query.batch import Task
+from penstock.session import worker
 from penstock.source.cursor import FileVersion, Split
-from penstock.spark import worker
 from penstock.spark.datasource import PenstockDataSource, SplitsPartition
 from penstock.storage import LocalStorage
 from tests.support.blocks import FEW_PAGES, only_where_it_can_be_said
@@ -32,7 +32,7 @@ BATCHES = 12
 BEGUN = """
 import sys
 sys.path[:] = sys.argv[1:]
-from penstock.spark import worker
+from penstock.session import worker
 from tests.support.blocks import new_pages
 
 worker.settle_writer()

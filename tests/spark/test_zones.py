@@ -16,7 +16,7 @@ from penstock.errors import OptionError
 from penstock.options import parse
 from penstock.options.internal import LIVE_SOURCE
 from penstock.query.offset import summed
-from penstock.spark import worker
+from penstock.session import worker
 from penstock.spark.datasource import PenstockStreamReader
 from tests.support.stage import Stage
 

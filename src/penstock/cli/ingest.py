@@ -85,7 +85,7 @@ class Request(IngestCall):
 
         return idle(self)
 
-    def here(self) -> IngestRun | None:
+    def here(self) -> IngestRun[Any] | None:
         """Return a run of the ingest that needs no Spark; `None` if the ingest needs Spark."""
         from penstock.ingestion.ingest import here
 
@@ -204,7 +204,7 @@ def _unstarted(
 
 
 def _without_spark(
-    request: Request, here: IngestRun, start: float, *, as_json: bool, write: Callable[[str], None]
+    request: Request, here: IngestRun[Any], start: float, *, as_json: bool, write: Callable[[str], None]
 ) -> Answer:
     """Run the ingest in this process, and answer as `run` does."""
     from penstock.ingestion.ingest import carried_out

@@ -1,7 +1,8 @@
-"""Runs the query of an ingest without Spark: plans, writes and commits what is there, batch by batch, and ends.
+"""Runs an ingest without a query of Spark: plans, writes and commits what is there, batch by batch, and ends.
 
-Spark's start is most of the cost of a small ingest. What an ingest needs from Spark is an order of steps, a checkpoint and
-processes. If the files are on this host, no function of the user is called and nothing is watched, this module provides these.
+Spark's start is most of the cost of a small ingest, and in a session that is up the start and end of a query are. What an ingest
+needs from Spark is an order of steps, a checkpoint and processes. If the files are on this host, no function of the user is called and
+nothing is watched, this module provides the first two. The processes are ours (`workers`) or, in a session, its executors (`sparktasks`).
 The planner, the stage, the sink and the order of their calls are the same as in a query of Spark. The entries of the checkpoint
 have Spark's form, too, so each of the two can continue from what the other has committed:
 
@@ -39,21 +40,19 @@ from uuid import UUID
 from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, DamagedState, Fenced, PenstockError
 from penstock.ingestion.replan import in_flight
-from penstock.ingestion.workers import Workers, WorkersEnded
-from penstock.ingestion.writing import open_ingest
-from penstock.query import driver as drivers
+from penstock.ingestion.taskcalls import WorkersEnded
 from penstock.query.batch import Task
 from penstock.query.entries import Entries
 from penstock.query.writing import Bound
-from penstock.session.processors import cores
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
     from penstock.ingestion.planning import Planning
+    from penstock.ingestion.taskcalls import TaskCalls
     from penstock.query.batch import Batch
     from penstock.query.checkpoint import Checkpoint
     from penstock.query.writing import QueryWriting, Started, TaskReport
@@ -63,18 +62,21 @@ if TYPE_CHECKING:
 class QueryHere:
     """One run of a query over what is there now.
 
-    `sink_id` is the user's name for the sink, if there is one.
+    `sink_id` is the user's name for the sink, if there is one; `owner` gives the name of the driver of a query, and `calls` what calls
+    tasks until an event is set.
     """
 
     checkpoint: Checkpoint
     planner: Planning
     writing: QueryWriting[Any, Any]
     sink_id: str | None
+    owner: Callable[[str], str]
+    calls: Callable[[threading.Event], TaskCalls]
 
     def named(self) -> tuple[str, str]:
-        """Return the id of the query, made now if it had none, and the name of its driver, which is this process."""
+        """Return the id of the query, made now if it had none, and the name of its driver."""
         query = Entries(self.checkpoint).begin(str(UUID(unique.token())))
-        return query, drivers.owner(query, None)
+        return query, self.owner(query)
 
     def run(self, query: str, driver: str, ending: threading.Event) -> None:
         """Ingest everything that is there; end early, after a batch or in one, when `ending` is set.
@@ -82,34 +84,34 @@ class QueryHere:
         Raises what planning, reading, writing and committing raise; `Fenced` if another driver uses the same checkpoint.
         """
         try:
-            with Workers(cores(), ending, open_ingest.__module__) as workers:
-                self._take(workers, query, driver)
+            with self.calls(ending) as calls:
+                self._take(calls, query, driver)
         except WorkersEnded as ended:
             # If the run was asked to end, a batch in flight stays planned, and the next run repeats it.
             if ended.killed:
                 raise _killed() from None
 
-    def _take(self, workers: Workers, query: str, driver: str) -> None:
+    def _take(self, calls: TaskCalls, query: str, driver: str) -> None:
         """Ingest everything that is there. Raises `WorkersEnded`, and what `run` raises."""
-        workers.here(self.planner.prepare_available_now)
+        calls.here(self.planner.prepare_available_now)
         number, again = max(self.checkpoint.numbers("offsets"), default=-1), in_flight(self.checkpoint)
-        start = workers.here(self._offset, number)
+        start = calls.here(self._offset, number)
         if again is not None:
-            before = workers.here(self._offset, again - 1)
-            self._batch(workers, self._planned(query, again, start), before, start, driver)
-        while (end := self._next(workers, start)) != start or number < 0:
+            before = calls.here(self._offset, again - 1)
+            self._batch(calls, self._planned(query, again, start), before, start, driver)
+        while (end := self._next(calls, start)) != start or number < 0:
             number += 1
             self._plan(number, end)
             if number:
                 self.planner.committed(start)
             failpoints.hit("ingest.here.planned")
-            self._batch(workers, self._planned(query, number, end), start, end, driver)
+            self._batch(calls, self._planned(query, number, end), start, end, driver)
             start = end
 
-    def _next(self, workers: Workers, start: dict[str, Any]) -> dict[str, Any]:
+    def _next(self, calls: TaskCalls, start: dict[str, Any]) -> dict[str, Any]:
         """Return the offset at the end of the next batch; starts the processes that the batch needs while it is planned."""
-        workers.expect(workers.here(self.planner.foreseen, start))
-        return workers.here(self.planner.latest, start)
+        calls.expect(calls.here(self.planner.foreseen, start))
+        return calls.here(self.planner.latest, start)
 
     def _offset(self, number: int) -> dict[str, Any]:
         """Return the offset at the end of a batch; for -1, as in Spark, the offset with which the planner begins now."""
@@ -136,17 +138,17 @@ class QueryHere:
                 return batch
         raise self._overtaken()
 
-    def _batch(self, workers: Workers, batch: Batch, start: dict[str, Any], end: dict[str, Any], driver: str) -> None:
+    def _batch(self, calls: TaskCalls, batch: Batch, start: dict[str, Any], end: dict[str, Any], driver: str) -> None:
         """Write and commit one planned batch, for the first time or again.
 
         Raises `WorkersEnded`, and the errors of the tasks and the commit.
         """
         bound = Bound(self.sink_id or batch.query, driver, batch)
-        started, tasks = self.writing.begin(bound), workers.here(self.planner.tasks, start, end, batch)
+        started, tasks = self.writing.begin(bound), calls.here(self.planner.tasks, start, end, batch)
         reports: list[TaskReport[Any]] = []
-        calls = [(started, Task(batch.query, batch.number, number), rows) for number, rows in enumerate(tasks.carried)]
+        work = [(started, Task(batch.query, batch.number, number), rows) for number, rows in enumerate(tasks.carried)]
         try:
-            reports = workers.each(_written, calls, processes=tasks.processes)
+            reports = calls.each(_written, work, processes=tasks.processes)
             self.writing.commit(reports, batch.number, bound)
         except Exception:  # after any error of a task or the commit, the sink cleans up
             with suppress(PenstockError):  # the first error says more, and what is left is swept later

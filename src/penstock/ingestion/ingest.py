@@ -1,8 +1,8 @@
 """`penstock.ingest`, and its checks without Spark: whether an ingest could start, whether it has work, what it would read.
 
-An ingest is a query like any other: `emit=splits` from the source, the fused stage in the sink's options. It also does what a
-user would have to think of: it chooses the checkpoint's place and the number of tasks, checks that the output is not in the
-input, publishes the last parts, and reports progress.
+An ingest is a query like any other: `emit=splits` from the source, the fused stage in the sink's options. What does not need Spark's
+query runs by a loop of ours with the same steps (`here`). An ingest also does what a user would have to think of: it chooses the
+checkpoint's place and the number of tasks, checks that the output is not in the input, publishes the last parts, and reports progress.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock import arguments, errors
 from penstock.arguments import named
 from penstock.errors import OptionError
 from penstock.ingestion.job import Job
-from penstock.ingestion.jobhere import JobHere
+from penstock.ingestion.jobhere import JobHere, JobInSession
 from penstock.ingestion.run import RunHere, SparkRun
 from penstock.ingestion.schema import is_known
 from penstock.ingestion.sql.query import Sql
@@ -73,6 +73,9 @@ def ingest(  # noqa: PLR0913 - what users say of an ingest, by name
     - `watch`: run until interrupted, and look for new files every second, or at the given interval ("10s").
     - `progress`: called a few times a second, and a last time at the end.
 
+    It is a streaming query of Spark's if somebody waits for one (`watch`, the sink's `queryName`, a listener of the session), or if it
+    calls functions of yours or reaches other hosts; otherwise its tasks are jobs of the session.
+
     Raises any failure as a `PenstockError`. Then nothing of the batch in flight is visible, and the same call continues from
     there. An interrupt, and an error of `progress`, are raised unchanged. However the call ends, its query has stopped by then,
     and what was committed is published; `progress` is called with that state even after a `KeyboardInterrupt`.
@@ -89,16 +92,16 @@ def ingest(  # noqa: PLR0913 - what users say of an ingest, by name
     every = _interval(watch)
     applied = one_transform(transform, sql)
 
-    def described() -> Job:
+    def described() -> JobInSession:
         zone = {"sessionTimeZone": time_zone(spark)}
-        job = Job(*paths, zone | more | reading, writing, where)
+        job = JobInSession(spark, *paths, zone | more | reading, writing, where)
         job.describe(applied, tasks_at_a_time(spark))
         return job
 
     return carried_out(SparkRun(spark, described, every=every), progress)
 
 
-def carried_out(run: IngestRun, progress: Callable[[Ingested], None] | None) -> Ingested:
+def carried_out(run: IngestRun[Any], progress: Callable[[Ingested], None] | None) -> Ingested:
     """Run an ingest and return what was done, with the promises of `ingest`."""
     try:
         run.follow(progress)
@@ -116,7 +119,7 @@ def carried_out(run: IngestRun, progress: Callable[[Ingested], None] | None) -> 
     return done
 
 
-def here(call: IngestCall) -> IngestRun | None:
+def here(call: IngestCall) -> IngestRun[Any] | None:
     """Return a run of this ingest without Spark, which reads what is there and ends; `None` if the ingest needs Spark.
 
     Raises errors in the call, as `ingest` would.

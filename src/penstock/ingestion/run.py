@@ -21,32 +21,32 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock import clock, errors
 from penstock.ingestion.failures import meaning
 from penstock.ingestion.ingested import Ingested
-from penstock.processes import without_pandas
+from penstock.ingestion.job import Job
+from penstock.ingestion.jobhere import JobHere, JobInSession, JobOfTasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import SparkSession
 
-    from penstock.ingestion.job import Job
-    from penstock.ingestion.jobhere import JobHere
 
+JobT = TypeVar("JobT", bound=Job)
 _POLL_SECONDS = 0.2
 # While a watching query waits for input, because each look asks the JVM, the checkpoint and the ledger.
 _IDLE_POLL_SECONDS = 1.0
 
 
-class IngestRun(ABC):
+class IngestRun(ABC, Generic[JobT]):
     """One run of an ingest's query, in a separate thread; see the module. `describe` makes the job, in that thread."""
 
-    def __init__(self, describe: Callable[[], Job]) -> None:
+    def __init__(self, describe: Callable[[], JobT]) -> None:
         self._describe = describe
-        self._job: Job | None = None
+        self._job: JobT | None = None
         self._query: tuple[str, str] | None = None  # once it is started: its id and the name of its driver
         self._thread: threading.Thread | None = None
         self._waiting = False  # for input
@@ -55,7 +55,7 @@ class IngestRun(ABC):
         self._error: BaseException | None = None
 
     @abstractmethod
-    def _await(self, job: Job) -> None:
+    def _await(self, job: JobT) -> None:
         """Start the query of the job, note its id and driver, and return when it is over; it ends when `_ending` is set."""
 
     def _target(self) -> Callable[[], object]:
@@ -93,6 +93,12 @@ class IngestRun(ABC):
         """Return the report of the ingest."""
         return Ingested(-1, 0, 0, 0, 0, 0, 0, 0, 0) if self._job is None else self._job.state(waiting=self._waiting)
 
+    def _run_here(self, job: JobOfTasks) -> None:
+        """Run a job whose `may_run` has said so."""
+        query = job.begin()
+        self._query = query.named()
+        query.run(*self._query, self._ending)
+
     def _run(self) -> None:
         try:
             self._job = self._describe()
@@ -104,10 +110,13 @@ class IngestRun(ABC):
             self._over.set()
 
 
-class SparkRun(IngestRun):
-    """A run of a query of Spark, which looks for new files at the interval `every` in seconds, or reads what is there."""
+class SparkRun(IngestRun[JobInSession]):
+    """A run in a session, which looks for new files at the interval `every` in seconds, or reads what is there.
 
-    def __init__(self, spark: SparkSession, describe: Callable[[], Job], *, every: float | None) -> None:
+    It is a query of Spark's unless the job can do without one (`JobInSession.may_run`).
+    """
+
+    def __init__(self, spark: SparkSession, describe: Callable[[], JobInSession], *, every: float | None) -> None:
         super().__init__(describe)
         self._spark = spark
         self._every = every
@@ -119,39 +128,43 @@ class SparkRun(IngestRun):
         target: Callable[[], object] = inheritable_thread_target(self._spark)(self._run)
         return target
 
-    def _await(self, job: Job) -> None:
-        """Start the query, and poll its state until it is over."""
+    def _await(self, job: JobInSession) -> None:
+        """Run it, by a query if it needs one."""
         try:
-            query = job.start(self._spark, every=self._every)
-            try:
-                self._query = job.named(query)
-                while not self._ending.is_set() and not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # - it takes fractions
-                    self._waiting = job.waits(query)
-                    if self._waiting and self._every is not None:
-                        self._ending.wait(_IDLE_POLL_SECONDS - _POLL_SECONDS)
-            finally:
-                self._waiting = False
-                query.stop()
+            if self._every is None and job.may_run():
+                self._run_here(job)
+            else:
+                self._run_query(job)
         except errors.PenstockError:
             raise
         except Exception as error:  # Spark may wrap an error in anything
             raise meaning(error, job.checkpoint, self._spark) from error
 
+    def _run_query(self, job: JobInSession) -> None:
+        """Start the query, and poll its state until it is over."""
+        query = job.start(self._spark, every=self._every)
+        try:
+            self._query = job.named(query)
+            while not self._ending.is_set() and not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # - it takes fractions
+                self._waiting = job.waits(query)
+                if self._waiting and self._every is not None:
+                    self._ending.wait(_IDLE_POLL_SECONDS - _POLL_SECONDS)
+        finally:
+            self._waiting = False
+            query.stop()
 
-class RunHere(IngestRun):
+
+class RunHere(IngestRun[JobHere]):
     """A run without Spark, in this process. Before it begins, `state` reports what earlier runs have done."""
 
     def __init__(self, job: JobHere) -> None:
         super().__init__(lambda: job)
-        self._job = self._here = job
+        self._job = job
 
-    def _await(self, job: Job) -> None:  # noqa: ARG002 - it is the one that was given
+    def _await(self, job: JobHere) -> None:
         """Run it."""
-        without_pandas()
         try:
-            query = self._here.begin()
-            self._query = query.named()
-            query.run(*self._query, self._ending)
+            self._run_here(job)
         except errors.PenstockError:
             raise
         except Exception as error:  # an error of a library, or a fault of ours: reported in the same way as with Spark

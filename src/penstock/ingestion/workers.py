@@ -33,55 +33,37 @@ import sys
 import threading
 import traceback
 from collections import deque
-from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.connection import wait as wait_for_any
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import debugging, unforeseen
+from penstock.ingestion.taskcalls import LOOK_SECONDS, TaskCalls, WorkersEnded
 from penstock.processes import keep_blocks, without_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-_T = TypeVar("_T")
-_LOOK_SECONDS = 0.2
 _ENDED_STATUS = 1
 _STDIN = 0
 # The new process searches for modules where this one does, and sets that before its first import of ours.
 _PROGRAM = f"import sys; at, loads, *sys.path[:] = sys.argv[1:]; from {__name__} import serve; serve(int(at), loads)"
 
 
-class WorkersEnded(Exception):
-    """The tasks were not done: the run was asked to end, or (`killed`) a process ended in its task."""
-
-    def __init__(self, *, killed: bool) -> None:
-        super().__init__()
-        self.killed = killed
-
-
-class Workers:
-    """Calls functions with tasks, at most `count` at a time; see the module. A context manager for one thread, which leaves no process.
+class Workers(TaskCalls):
+    """Calls functions with tasks, at most `count` at a time; see the module. Leaves no process.
 
     Each process imports the module `loads` before its first task arrives, while the driver still plans. The imports of an ingest's tasks
     take 0.2 to 0.3 s of a processor.
     """
 
     def __init__(self, count: int, ending: threading.Event, loads: str) -> None:
+        super().__init__(ending)
         self._count = count
-        self._ending = ending
         self._loads = loads
         self._processes: list[_Process] = []
-
-    def __enter__(self) -> Workers:
-        """Return itself; no process is started yet."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End all processes."""
-        self._end()
 
     def expect(self, processes: int) -> None:
         """Start so many processes, at most `count`, for tasks that come soon, because processes need a while to start."""
@@ -98,22 +80,11 @@ class Workers:
         try:
             return self._answers(call, tasks)
         except (EOFError, OSError):  # from a connection
-            self._end()
+            self.end()
             raise WorkersEnded(killed=True) from None
         except BaseException:  # also for an interrupt: leave no process
-            self._end()
+            self.end()
             raise
-
-    def here(self, call: Callable[..., _T], *given: Any) -> _T:  # noqa: ANN401 - what `call` takes
-        """Return `call(*given)`, made in this process.
-
-        Raises what the call raises, and `WorkersEnded`, after which the call runs on unheard.
-        """
-        called: Future[_T] = Future()
-        threading.Thread(target=_answer, args=(called, call, given), name="penstock-task", daemon=True).start()
-        while not called.done() and self._goes_on():
-            wait([called], _LOOK_SECONDS)
-        return called.result()
 
     def _answers(self, call: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
         results: list[Any] = [None] * len(tasks)
@@ -124,16 +95,11 @@ class Workers:
                 process, (number, task) = idle.pop(), left.popleft()
                 process.connection.send((call, task))
                 busy[process.connection] = number, process
-            for connection in wait_for_any(list(busy), _LOOK_SECONDS):
+            for connection in wait_for_any(list(busy), LOOK_SECONDS):
                 number, process = busy.pop(connection)  # type: ignore[call-overload]  # - it is one of those that were given
                 results[number] = process.answer()
                 idle.append(process)
         return results
-
-    def _goes_on(self) -> bool:
-        if self._ending.is_set():
-            raise WorkersEnded(killed=False)
-        return True
 
     def _begin(self, wanted: int) -> bool:
         """Start processes up to `wanted`, or as many as possible; tell whether any is wanted and there."""
@@ -142,18 +108,10 @@ class Workers:
                 self._processes.append(_Process(self._loads))
         return bool(wanted and self._processes)
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """End all processes at once; what they are doing does not count."""
         while self._processes:
             self._processes.pop().end()
-
-
-def _answer(called: Future[_T], call: Callable[..., _T], given: tuple[Any, ...]) -> None:
-    """Make a call, and put its result or error into a future."""
-    try:
-        called.set_result(call(*given))
-    except BaseException as error:  # noqa: BLE001 - whatever it is, who waits for it raises it
-        called.set_exception(error)
 
 
 class _Process:

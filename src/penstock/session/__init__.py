@@ -2,9 +2,10 @@
 
 *What lives here.* What is checked before a start (`machine`, which collects the findings of `pythons`, `java`, `surroundings` and
 `host`; `interpreter`; `master`); how a JVM and its Python workers are started (`launch`, `forkserver`, `archive`, `local`); what they
-print (`noise`); and requirements for a session that the caller made (`connect`, `zone`, `ddl`, `functions`).
+print (`noise`); requirements for a session that the caller made (`connect`, `zone`, `ddl`, `functions`), and who listens in it
+(`heard`); and what a Python worker of Spark does for a task of ours (`worker`, `executor`, `task`).
 
 *What may be touched.* The environment of this process while a session is made, and the user's cache.
 
-*What it may know.* PySpark, storage and formats; nothing that runs in a session: neither source nor sink nor operator.
+*What it may know.* PySpark, storage and formats; neither source nor sink nor operator.
 """

@@ -42,17 +42,21 @@ def side_by_side(spark: SparkSession, *formats: str) -> None:
     if is_remote(spark):
         return
     from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
 
-    with (
-        _lock,
-        suppress(Py4JError),
-    ):  # another Spark without this map, or a format that Spark does not find, which it reports itself
+    with _lock:
         for name in formats:
-            variables = variables_of(spark, name)
-            if not variables.containsKey(ADDED[-1]):  # this one is put last, so all are there
-                _lead_to_penstock(spark, variables)
-                for key in ADDED:
-                    variables.putIfAbsent(key, "")
+            # Another Spark may be without this map, and Spark itself reports a format that it does not find where it is needed.
+            with suppress(Py4JError, PySparkException):
+                _add(spark, variables_of(spark, name))
+
+
+def _add(spark: SparkSession, variables: Any) -> None:  # noqa: ANN401 - the map of the JVM
+    """Add to the variables of a format what Spark will add, and the way to this Penstock, once."""
+    if not variables.containsKey(ADDED[-1]):  # this one is put last, so all are there
+        _lead_to_penstock(spark, variables)
+        for key in ADDED:
+            variables.putIfAbsent(key, "")
 
 
 def _lead_to_penstock(spark: SparkSession, variables: Any) -> None:  # noqa: ANN401 - the map of the JVM
@@ -65,6 +69,6 @@ def _lead_to_penstock(spark: SparkSession, variables: Any) -> None:  # noqa: ANN
 
 
 def variables_of(spark: SparkSession, name: str) -> Any:  # noqa: ANN401 - the map of the JVM
-    """Return the variables of the Python processes of a format. Raises `Py4JError` if there is no such format."""
+    """Return the variables of the Python processes of a format. Raises Spark's error if there is no such format."""
     manager = spark._jsparkSession.sessionState().dataSourceManager()  # noqa: SLF001 - PySpark offers no other access
     return manager.lookupDataSource(name).dataSourceCls().envVars()

@@ -66,7 +66,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Write one task's rows; runs on an executor."""
         from pyspark import TaskContext
 
-        from penstock.spark import worker
+        from penstock.session import worker
 
         worker.settle_writer()
         task = TaskContext.get()

@@ -47,9 +47,9 @@ from penstock.session import ddl, functions
 from penstock.session.connect import application, is_remote, require_driver, tasks_at_a_time
 from penstock.session.leaving import mapped
 from penstock.session.task import task_place, task_run
+from penstock.session.worker import settle_reader
 from penstock.spark import lanes
 from penstock.spark.register import register
-from penstock.spark.worker import settle_reader
 from penstock.units import parse_rate
 
 if TYPE_CHECKING:

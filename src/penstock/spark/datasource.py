@@ -223,8 +223,8 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
+        from penstock.session import worker
         from penstock.source.configured import in_zone, told
-        from penstock.spark import worker
 
         worker.settle_reader()
         assert isinstance(partition, SplitsPartition)  # noqa: S101 - `partitions` made it

@@ -55,7 +55,7 @@ class FinishedReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task."""
-        from penstock.spark import worker
+        from penstock.session import worker
 
         worker.settle_reader()
         assert isinstance(partition, FinishedPartition)  # noqa: S101 - `partitions` made it

@@ -166,8 +166,8 @@ def tasks(options: Options, start: Mapping[str, Any], end: Mapping[str, Any]) ->
 def rows(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield what one task emits."""
     from penstock.kafka import read
+    from penstock.session import worker
     from penstock.source.configured import carried_row
-    from penstock.spark import worker
 
     if isinstance(partition, CarriedPartition):
         return iter([carried_row(partition.carried)])

@@ -20,10 +20,10 @@ from penstock.options.formats import DEFAULT
 from penstock.session import ddl
 from penstock.session.connect import tasks_at_a_time
 from penstock.session.leaving import mapped
+from penstock.session.worker import settle_reader
 from penstock.session.zone import time_zone
 from penstock.source.named import OPTIONS, NamedFiles
 from penstock.source.schemas import INFER, default_schema
-from penstock.spark.worker import settle_reader
 from penstock.storage import locate
 
 if TYPE_CHECKING:

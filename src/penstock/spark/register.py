@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from penstock.arguments import named
 from penstock.errors import DependencyError
 from penstock.session.connect import is_remote, require_session
+from penstock.session.heard import add_listener_of_ends
 from penstock.session.local import require_pyspark
 from penstock.session.sidebyside import side_by_side
 from penstock.session.zone import say_zone
@@ -60,7 +61,7 @@ def register(spark: SparkSession) -> None:
         atexit.register(_leave)
         _be_there_at_the_end()
     _registered[spark] = EndListener(spark)
-    spark.streams.addListener(_registered[spark])
+    add_listener_of_ends(spark, _registered[spark])
 
 
 def _require_python(name: str) -> None:

@@ -162,7 +162,7 @@ def planner(options: Options) -> LogPlanner:
 
 def rows(options: Options, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield what one task emits."""
-    from penstock.spark import worker
+    from penstock.session import worker
     from penstock.wal import runs
 
     if not isinstance(partition, RunPartition):  # Spark makes such a partition if a batch has none

@@ -54,8 +54,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write one task's rows; runs on an executor."""
+        from penstock.session import worker
         from penstock.session.task import task_batch
-        from penstock.spark import worker
 
         task = task_batch()
         worker.settle_writer()
