@@ -234,7 +234,8 @@ _WHY = {
     "tiny-process": "where a session of Spark's is started, the JVM takes two thirds of the time, with the archive; then "
     "Spark starts seven kinds of Python process one after the other. Spark's own query starts none. The command starts no Spark.",
     "one-new-file": "the directory has changed, so its 100,000 names are listed (0.1 s); the rest is a batch with one line "
-    "in it, most of which is Spark's own (see tiny-batch).",
+    "in it, most of which is Spark's own (see tiny-batch). The offset's bound was set before files within `lateness` were "
+    "remembered exactly; it is at most 6.5 KB beside its plan now, however many files there were ([offset](formats/offset.md)).",
     "hdfs-text": "both processors of this machine are busy to 95 %, and two thirds of their time are those of the three DataNodes, which "
     "take the same three replicas from both: 5 to 7 s of processor time, where the ingest with its JVM takes 1.8 to 2.7 s. "
     "On a cluster the DataNodes are other machines. How fast anybody could be beside them is the last line of hdfs-client; "
