@@ -253,7 +253,7 @@ def test_options_known_elsewhere_are_told_what_is_here(what: str, name: str, say
 def test_options_known_elsewhere_are_none_here() -> None:
     """An option that now exists here needs no entry that says it does not."""
     for what, answers in (each for known in (KNOWN_ELSEWHERE, *MODELS.values()) for each in known.items()):
-        names = {name.lower() for option in TABLES[what] for name in (option.name, *option.aliases)}
+        names = {name for option in TABLES[what] for name in option.names}
         assert not [name for name in answers if name.lower() in names], (
             f"options of the {what} now: take them out of elsewhere.py and models.py"
         )

@@ -139,6 +139,13 @@ def let_go(worker: subprocess.Popen[str]) -> None:
             stream.close()
 
 
+def test_a_driver_without_a_jvm_ends_without_a_warning() -> None:
+    """If no JVM was started, and so no server, Python warned at its end of a socket that was left open."""
+    command = [sys.executable, "-W", "always", "-c", "from penstock.session import forkserver; forkserver.prepare()"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True)
+    assert done.stderr == ""
+
+
 def test_nothing_is_put_in_front_of_a_safe_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With PYTHONSAFEPATH the current directory took the first place of PYTHONPATH, and the modules of that entry were not found."""
     first = tmp_path / "first"

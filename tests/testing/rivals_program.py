@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING
 from unittest import mock
 
@@ -26,6 +27,7 @@ from penstock.testing import Crashable, Program, compare, visible
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.options import Options
     from penstock.storage import Storage
 
 SRC, ROOT = "/in", "/out"
@@ -99,9 +101,15 @@ class Rivals:
         self.remember(memory)
 
     def _sink(self, name: str, storage: Storage) -> Sink:
-        stage = Stage.describe(SOURCE, to_spark(TEXT), None)
-        given = {"path": ROOT, "format": "text", "rollBatches": "1", "checkpointLocation": f"/no/checkpoint/{name}"}
-        return Sink(storage, ROOT, parse(LIVE_SINK, {**given, STAGE: stage.text}, what="sink"), self.sink_id or name)
+        return Sink(storage, ROOT, _options(name), self.sink_id or name)
+
+
+@cache
+def _options(name: str) -> Options:
+    """Return the options of an ingest's sink, which are the same at each start."""
+    stage = Stage.describe(SOURCE, to_spark(TEXT), None)
+    given = {"path": ROOT, "format": "text", "rollBatches": "1", "checkpointLocation": f"/no/checkpoint/{name}"}
+    return parse(LIVE_SINK, {**given, STAGE: stage.text}, what="sink")
 
 
 def lines_of(name: str) -> bytes:

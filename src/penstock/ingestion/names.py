@@ -88,9 +88,7 @@ class Names:
 
     def check_options(self, source: Mapping[str, Any]) -> None:
         """Raise `OptionError` for options that say which files are read, because rows say that."""
-        known = {
-            name.lower() for option in OPTIONS for name in (option.name, *option.aliases)
-        } - _NOT_HERE | _OF_INGESTS
+        known = {name for option in OPTIONS for name in option.names} - _NOT_HERE | _OF_INGESTS
         known |= set() if self.kind == ROWS else _OF_STREAMS if self.kind == EMIT else _OF_STREAMS | _OF_LISTS
         own = {option.name.lower() for option in SOURCE}
         for name in source:

@@ -200,8 +200,8 @@ def _check_told_once(address: Mapping[str, str], source: Mapping[str, str]) -> N
 
 def _check_known(source: Mapping[str, str]) -> None:
     """Raise `OptionError` for options of files."""
-    ours = {name.lower() for option in TOPICS for name in (option.name, *option.aliases)}
-    of_files = {name.lower() for option in SOURCE for name in (option.name, *option.aliases)}
+    ours = {name for option in TOPICS for name in option.names}
+    of_files = {name for option in SOURCE for name in option.names}
     for name in source:
         if name.lower() in of_files - ours:
             msg = f"source option {name!r} is for files, and SRC is a topic, each of whose records is one value; leave it out"

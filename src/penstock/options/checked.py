@@ -50,9 +50,9 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str, not
     checked for `noted` options: they were accepted once, perhaps by a version that did not check it. An option that is given by an
     alias is returned under its own name.
     """
-    values = {option.name: option.default_value() for option in table}
+    values = {option.name: option.default_value for option in table}
     written: dict[str, str] = {}
-    by_name = {name.lower(): option for option in table for name in (option.name, *option.aliases)}
+    by_name = {name: option for option in table for name in option.names}
     for name, value in given.items():
         option = by_name.get(name.lower())
         if option is None:
@@ -72,8 +72,7 @@ def parse(table: tuple[Option, ...], given: Mapping[str, str], *, what: str, not
 
 def _names_of(option: Option, given: Mapping[str, str]) -> list[str]:
     """Return the names by which the user gave an option."""
-    names = {name.lower() for name in (option.name, *option.aliases)}
-    return [name for name in given if name.lower() in names]
+    return [name for name in given if name.lower() in option.names]
 
 
 def _check_needed(values: Mapping[str, object], what: str) -> None:
@@ -86,10 +85,12 @@ def _check_needed(values: Mapping[str, object], what: str) -> None:
 
 def _check_meaning(table: tuple[Option, ...], values: Mapping[str, object], written: Mapping[str, str]) -> None:
     """Refuse an option that the user gave and that has no effect, because none of the options that it needs was given."""
-    defaults = {option.name: option.default_value() for option in table}
+    defaults = {option.name: option.default_value for option in table}
     for option in table:
+        if option.name not in written or values[option.name] == option.default_value:
+            continue
         needs = [need for need in option.needs if need.partition("=")[0] in defaults]
-        if not needs or option.name not in written or values[option.name] == defaults[option.name]:
+        if not needs:
             continue
         if not any(_is_met(need, values, defaults) for need in needs):
             *others, last = needs

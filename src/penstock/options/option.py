@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,9 +29,15 @@ class Option:
     special: bool = False
     needs: tuple[str, ...] = ()
 
+    @cached_property
     def default_value(self) -> Any:  # noqa: ANN401 - each option has a type of its own
-        """Return the parsed default, `None` if there is none."""
+        """The parsed default, which nobody changes; `None` if there is none."""
         return None if self.default is None else self.parse(self.default, self.name)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names by which a user may give it, in lower case."""
+        return frozenset(name.lower() for name in (self.name, *self.aliases))
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,7 @@ def prepare() -> tuple[str, Callable[..., None]]:
     its own.
     """
     listener, path = listening(_KIND)
+    atexit.register(listener.close)  # a process that starts no JVM does not start the server either
     # The other end stays open as long as this process lives, and no other process holds it.
     end, _ = os.pipe()
     ours = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OPENBLAS_NUM_THREADS": "1"}

@@ -378,7 +378,7 @@ def _check_format_options(options: Options) -> None:
 def _check_names_only(options: Options) -> None:
     """Raise `OptionError` for an option that says how contents are read, where rows only name files."""
     for option in SOURCE:
-        is_given = option.name in options.given and options[option.name] != option.default_value()
+        is_given = option.name in options.given and options[option.name] != option.default_value
         if is_given and (option.special or option.name in _OF_CONTENTS):
             msg = (
                 f"{option.name} is about the contents of files, found emit=files, which reads none: its rows are path, modification time "
