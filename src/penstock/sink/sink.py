@@ -531,8 +531,8 @@ def _check_known(sink: Sink, met: Mapping[str, str]) -> None:
         msg = (
             f"{named}{more}: only sink {sink.sink_id!r} names files like this, expected no such file, since its ledger has none: the "
             "ledger was removed or put back from an older copy, and files that were finished after it were left there. Their rows would be "
-            f"there twice, so nothing was committed: move what 'penstock verify {quote(sink.root)}' calls foreign out of the output "
-            "and run the same command again; files that are to stay need another name"
+            f"there twice, so nothing was committed: move these, and what 'penstock verify {quote(sink.root)}' calls foreign, to another "
+            "place and run the same command again; files that are to stay need another name"
         )
         raise PublishConflict(msg)
 
