@@ -537,7 +537,8 @@ def test_files_of_after_the_copy_that_was_put_back_are_refused(output: Output) -
     sink = output.sink(rollBatches="1")
     for _ in range(2):
         with pytest.raises(
-            PublishConflict, match=r"part-s-0-1\.txt', .*part-s-0-2\.txt': only sink 's'.*calls foreign, to another place"
+            PublishConflict,
+            match=r"part-s-0-1\.txt', .*part-s-0-2\.txt': only sink 's'.*calls foreign, to another place",
         ):
             output.batch(sink, 1, {0: ["b1", "b2"]}, owner="d2")
         assert output.lines() == ["a", "b1", "b2"]

@@ -525,7 +525,9 @@ class Run:
     def _finished(self) -> set[Path]:
         """Return the visible files, and those of what was set aside outside of the state."""
         files = [*self._dst.rglob("*"), *(self.room / "aside").rglob("*")]
-        return {path for path in files if path.is_file() and not any(part.startswith("_penstock") for part in path.parts)}
+        return {
+            path for path in files if path.is_file() and not any(part.startswith("_penstock") for part in path.parts)
+        }
 
     def _decided(self) -> set[str]:
         """Return the names of the files that the ledger has, and of those that are no data."""
@@ -536,7 +538,7 @@ class Run:
         """Run it; it must be refused with this code."""
         done = _call("ingest", *self._arguments())
         said = f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
-        assert done.returncode and code in said, f"{self.case}\nexpected {code}: {said}"
+        assert (done.returncode, code in said) == (1, True), f"{self.case}\nexpected {code}: {said}"
 
     def _change(self) -> dict[str, str]:
         """Return an option that may change between two runs."""

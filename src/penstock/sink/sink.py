@@ -197,6 +197,7 @@ class Sink:
         check_fit(self.storage, f"{self.root}/{STATE_DIRECTORY}")
         for directory in (self.state, self.staging, f"{self.state}/ledger"):
             self.storage.make_directory(directory, private=True)
+        self.committer.check_linked()
         left = [f"{directory}/{name}" for directory, name in self.temporaries()]
         claimed = successor(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
         look = self.committer.put(claimed)
