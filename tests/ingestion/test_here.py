@@ -313,6 +313,29 @@ def test_output_that_was_put_back_is_told_though_nothing_is_new(tmp_path: Path, 
     assert told in commands.run("ingest", src, dst, "--dry-run", check=False).stderr
 
 
+@pytest.mark.parametrize("again", ["output", "checkpoint"])
+def test_one_of_two_runs_of_the_same_length_is_told_though_nothing_is_new(tmp_path: Path, again: str) -> None:
+    """Output and checkpoint were put back and read on, and then one of them alone was put back as it had been, in the same process."""
+    src, dst, copy = tmp_path / "in", tmp_path / "out", tmp_path / "copy"
+    texts(src, 1, rows=2)
+    ingest(src, dst)
+    shutil.copytree(dst, copy)
+    for run in ("first", "second"):
+        shutil.rmtree(dst)
+        shutil.copytree(copy, dst)
+        (src / run).write_text(f"{run}\n")
+        os.utime(src / run, (time.time() - 50,) * 2)
+        assert ingest(src, dst).batch == 1
+        shutil.copytree(dst, tmp_path / run)
+        (src / run).unlink()
+    for state in (dst / "_penstock").iterdir():
+        if (state.name == "checkpoint") == (again == "checkpoint"):
+            shutil.rmtree(state)
+            shutil.copytree(tmp_path / "first/_penstock" / state.name, state)
+    with pytest.raises(CheckpointMismatch, match="other offsets"):
+        ingest(src, dst)
+
+
 def test_a_batch_in_flight_is_repeated(tmp_path: Path) -> None:
     """A batch that is in the ledger but not in Spark's log: nothing is read twice; the next batch follows it."""
     src, dst = tmp_path / "in", tmp_path / "out"

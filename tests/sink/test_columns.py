@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+import unicodedata
 from dataclasses import replace
 from itertools import pairwise
 from urllib.parse import unquote
@@ -61,6 +62,14 @@ def test_name_that_comes_back_keeps_its_file(named: Output) -> None:
     ]
     named.batch(sink, 3, {0: ["7|A"]}, owner="d2", final=True)
     assert named.visible()["A-2.txt"] == "7\n", "a file that was finished is never written again"
+
+
+def test_names_that_a_file_system_may_take_for_one_get_other_numbers(named: Output) -> None:
+    """Names in other case, and accents composed otherwise: a file system that folds names refused the second, and each repetition."""
+    sink = named.sink(fileName="{name}-{seq}", dropBucketColumns="true")
+    named.batch(sink, 0, {0: ["1|A"], 1: ["2|a"], 2: ["3|\u00e9"], 3: ["4|e\u0301"]}, final=True)
+    folded = {unicodedata.normalize("NFC", path.casefold()) for path in named.visible()}
+    assert len(folded) == len(named.visible()) == 4
 
 
 def test_growing_files_by_name_are_written_on(named: Output) -> None:

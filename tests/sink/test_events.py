@@ -185,6 +185,8 @@ def test_a_ledger_that_is_put_back_under_a_reader_has_its_own_numbers(output: Ou
     reader._log.end()
     shutil.rmtree(folder)
     shutil.copytree(output.root / "_copy", folder)
+    for path in output.visible().keys() - set(history(sink)):
+        (output.root / path).unlink()
     for number in range(4, 12):
         output.batch(sink, number, {0: [f"{number}"]}, mark=f"other {number}")
     while reader.read(limit=2):

@@ -142,7 +142,7 @@ def test_a_place_that_is_none_is_refused(output: Output, change: str) -> None:
     broken = {"cut": kept[:-9] + "}", "altered": kept.replace("[3,", "[2,"), "other": '{"topic": {"0": 1}}'}[change]
     with pytest.raises(OptionError, match="is no place in the events of an output.*as `after`"):
         source(output).begin(broken)
-    shutil.rmtree(output.root / "_penstock")
+    shutil.rmtree(output.root)
     publish(output, "a")
     emptied = source(output)
     with pytest.raises(EventsLost, match="emptied"):

@@ -30,7 +30,7 @@ from penstock.errors import (
     StorageError,
 )
 from penstock.formats import parquet
-from penstock.sink import keeper, tableparts
+from penstock.sink import keeper, ledger, tableparts
 from penstock.sink.byteparts import BytePart
 from penstock.sink.committer import Committer
 from penstock.sink.ledger import Look, State
@@ -525,26 +525,59 @@ def test_names_that_are_taken_are_passed_over(output: Output, taken: str) -> Non
     assert output.visible() == {taken: "foreign", taken.replace("0", "1"): "a\n"}
 
 
-def test_files_of_after_the_copy_that_was_put_back_are_told(output: Output, caplog: pytest.LogCaptureFixture) -> None:
-    """Ledger and checkpoint are put back from a copy, and files of after it stay: rows are there twice, until they are moved as told."""
+def test_files_of_after_the_copy_that_was_put_back_are_refused(output: Output) -> None:
+    """Failure 10: ledger and checkpoint are put back, and files of after the copy stay: no row is there twice, and the advice leads on."""
     sink = output.sink(rollBatches="1")
     output.batch(sink, 0, {0: ["a"]})
     copy = shutil.copytree(output.root / "_penstock", output.root.with_name("copy"))
     for number in (1, 2):
         output.batch(sink, number, {0: [f"b{number}"]})
-    assert caplog.text == ""
     shutil.rmtree(output.root / "_penstock")
     copy.rename(output.root / "_penstock")
-    output.batch(output.sink(rollBatches="1"), 1, {0: ["b1", "b2"]}, owner="d2")
-    assert output.lines() == ["a", "b1", "b1", "b2", "b2"]
-    for name in ("part-s-0-1.txt", "part-s-0-2.txt"):
-        assert f"{output.root}/{name}" in caplog.text
-    assert "put back from an older copy" in caplog.text
+    sink = output.sink(rollBatches="1")
+    for _ in range(2):
+        with pytest.raises(
+            PublishConflict,
+            match=r"part-s-0-1\.txt', .*part-s-0-2\.txt': only sink 's'.*calls foreign, to another place",
+        ):
+            output.batch(sink, 1, {0: ["b1", "b2"]}, owner="d2")
+        assert output.lines() == ["a", "b1", "b2"]
     problems = verify(str(output.root)).output.problems
     assert {problem.kind for problem in problems} == {"foreign"}
     for problem in problems:
         (output.root / problem.path).rename(output.root.with_name(problem.path))
+    output.batch(sink, 1, {0: ["b1", "b2"]}, owner="d2")
     assert output.lines() == ["a", "b1", "b2"]
+    assert verify(str(output.root)).ok
+
+
+def test_record_that_is_lost_with_its_note_is_missed(output: Output) -> None:
+    """Failure 10, too: the last record and its note are gone, its file is there, and Spark repeats just that batch."""
+    sink = output.sink(rollBatches="1")
+    output.batch(sink, 0, {0: ["a"]})
+    output.batch(sink, 1, {0: ["b"]})
+    for path in (output.root / "_penstock/s/ledger").glob(f"{sink.ledger.head().n:012d}*"):
+        path.unlink()
+    with pytest.raises(PublishConflict, match="only sink 's' names files like this"):
+        output.batch(sink, 1, {0: ["b"]}, owner="d2")
+    assert output.lines() == ["a", "b"]
+
+
+@pytest.mark.parametrize("fold", [2, 128])
+def test_name_that_an_earlier_template_gave_is_no_sign_of_a_later_record(
+    output: Output, fold: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under another `fileName` the next name may be that of an own file, in a record or a fold; or of a sink with a similar name."""
+    monkeypatch.setattr(ledger, "FOLD", fold)
+    for number in range(3):
+        output.batch(output.sink(rollBatches="1", fileName="{sink}-{seq}-{writer}"), number, {7: [f"a{number}"]})
+    for number in range(3, 9):
+        output.batch(output.sink(rollBatches="1", fileName="{sink}-{writer}-{seq}"), number, {0: [f"b{number}"]})
+    for number in range(11):
+        output.batch(output.sink(sink_id="s-2", rollBatches="1", fileName="{sink}-{seq}"), number, {0: [f"c{number}"]})
+    output.batch(output.sink(rollBatches="1", fileName="{sink}-{writer}-{seq}"), 9, {2: ["d"]})
+    assert len(output.visible()) == len(output.lines()) == 21
+    assert {"s-0-8.txt", "s-2-10.txt", "s-2-11.txt"} <= output.visible().keys()
 
 
 def test_name_taken_between_decision_and_publishing(output: Output) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,8 +23,6 @@ from penstock.sink.sink import Batch
 from tests.support.output import QUERY, Output
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from penstock.sink.sink import Sink
 
 
@@ -242,3 +242,30 @@ def test_a_checkpoint_that_readers_do_not_see_is_taken(output: Output, place: st
     """A checkpoint may be hidden in the output, beside it, or where only Spark can find it."""
     where = place if ":" in place else f"{output.root}/{place}"
     output.sink(checkpointLocation=where).check(output.schema)
+
+
+def test_a_state_that_is_a_link_to_another_file_system_is_told_before_anything_is_committed(output: Output) -> None:
+    """It was told by a batch that was committed and could not be published; a link to the same file system is followed."""
+    places = [Path("/dev/shm"), Path(tempfile.gettempdir())]  # noqa: S108 - tests are in memory or on a disk, so one is another
+    others = [place for place in places if place.is_dir() and place.stat().st_dev != output.root.parent.stat().st_dev]
+    if not others:
+        pytest.skip("no other file system to be had on this machine")
+    kept, state = output.root.with_name("kept"), output.root / "_penstock"
+    output.batch(output.sink(rollBatches="1"), 0, {0: ["a"]})
+    state.rename(kept)
+    state.symlink_to(kept)
+    output.batch(output.sink(rollBatches="1"), 1, {0: ["b"]}, owner="d2")
+    with tempfile.TemporaryDirectory(dir=others[0]) as there:
+        shutil.copytree(kept, there, dirs_exist_ok=True)
+        state.unlink()
+        state.symlink_to(there)
+        sink = output.sink(rollBatches="1")
+        with pytest.raises(
+            StorageError, match="expected a directory on the file system of the output: put it in place of the link"
+        ):
+            output.batch(sink, 2, {0: ["c"]}, owner="d3")
+        assert (sink.ledger.head().n, set(output.staged())) == (4, set())
+        state.unlink()
+        shutil.copytree(there, state)
+    output.batch(output.sink(rollBatches="1"), 2, {0: ["c"]}, owner="d3")
+    assert output.lines() == ["a", "b", "c"]

@@ -146,7 +146,7 @@ _OTHERS: dict[str, tuple[Any, ...]] = {
     "schema": ("given", "infer"),
     "sql": (None, "where", "computed"),
     "checkpoint": (None, "elsewhere"),
-    "between": ("nothing", "moved", "restored", "option", "grown", "late", "folded"),
+    "between": ("nothing", "moved", "restored", "kept", "option", "grown", "late", "folded"),
     "point": (
         None, "random", "ingest.here.planned", "ingest.here.committed", "sink.ledger.before-put", "sink.ledger.after-put",
         "sink.publish.one", "sink.publish.before-note", "sink.write.staged", "source.read", "storage.put.link",
@@ -353,6 +353,7 @@ class Run:
         self._changed: dict[str, str] = {}
         self._committed = False
         self._key = room / "key"
+        self._read_before: set[Path] = set()
 
     def run(self) -> None:
         """Run it: files, a run that may be killed, what happens in between, more files, another run."""
@@ -366,11 +367,8 @@ class Run:
         if self._chance.random() < 0.5:
             self._killed()
         self._ingest()
-        for path, copy in again:
-            shutil.rmtree(path)
-            shutil.copytree(copy, path)
         if again:
-            self._ingest()
+            self._restored(again)
         if self.case.on("between", "folded"):
             for stage in range(2, 2 + 2 * _FOLD):
                 self._files.stage(stage)
@@ -472,8 +470,11 @@ class Run:
             for path in there:
                 path.rename(path.with_name(f"{path.name}2"))
             self._dst, self._checkpoint = self.room / "out2", self.room / "checkpoint2"
-        elif between == "restored" and not case.get("source.cleanSource"):  # nobody knows what was cleaned since
-            copies = [(path, path.with_name(f"{path.name}-copy")) for path in there]
+        elif between == "restored" or (between == "kept" and self._names_tell):
+            self._read_before = {made.path for made in self._files.read}
+            aside = self.room / "aside"
+            aside.mkdir(exist_ok=True)
+            copies = [(path, path.with_name(f"{path.name}-copy")) for path in (*there, aside)]
             return [(path, shutil.copytree(path, copy)) for path, copy in copies]
         elif between == "option":
             self._changed = self._change()
@@ -486,6 +487,58 @@ class Run:
         ):
             self._files.grow()
         return []
+
+    @property
+    def _names_tell(self) -> bool:
+        """Whether each finished file has a name that only this sink gives."""
+        return not {"sink.fileName", "sink.growing", "source.cleanSource"} & self.case.chosen.keys()
+
+    def _restored(self, copies: list[tuple[Path, Path]]) -> None:
+        """Put copies back, and run again; what was cleaned, or finished and kept, since they were made is reported before a row is."""
+        gone = [made for made in self._files.read if made.path not in self._read_before and not made.path.exists()]
+        cleaned = gone if self.case.get("source.cleanSource") else []
+        newest = [(path, shutil.copytree(path, path.with_name(f"{path.name}-newest"))) for path, _ in copies]
+        is_kept = self.case.on("between", "kept")
+        before = self._finished()
+        self._put_back(copies, kept=is_kept)
+        decided = self._decided()
+        later = {path for path in before if path.name not in decided}
+        if is_kept and later:
+            self._expect("PST-303")
+            for path in later:
+                path.unlink()
+        elif cleaned:
+            self._expect("PST-206")
+            self._put_back(newest, kept=False)
+        self._ingest()
+
+    def _put_back(self, copies: list[tuple[Path, Path]], *, kept: bool) -> None:
+        """Put copies back; if files that were finished since are `kept`, only the state and the checkpoint."""
+        for path, copy in copies:
+            if not kept or path == self._checkpoint:
+                shutil.rmtree(path)
+                shutil.copytree(copy, path)
+            elif path == self._dst:
+                shutil.rmtree(path / "_penstock")
+                shutil.copytree(copy / "_penstock", path / "_penstock")
+
+    def _finished(self) -> set[Path]:
+        """Return the visible files, and those of what was set aside outside of the state."""
+        files = [*self._dst.rglob("*"), *(self.room / "aside").rglob("*")]
+        return {
+            path for path in files if path.is_file() and not any(part.startswith("_penstock") for part in path.parts)
+        }
+
+    def _decided(self) -> set[str]:
+        """Return the names of the files that the ledger has, and of those that are no data."""
+        said = json.loads(_call("files", self._dst, "--json").stdout)
+        return {"_SUCCESS", *(Path(file["path"]).name for file in said["files"])}
+
+    def _expect(self, code: str) -> None:
+        """Run it; it must be refused with this code."""
+        done = _call("ingest", *self._arguments())
+        said = f"{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        assert (done.returncode, code in said) == (1, True), f"{self.case}\nexpected {code}: {said}"
 
     def _change(self) -> dict[str, str]:
         """Return an option that may change between two runs."""

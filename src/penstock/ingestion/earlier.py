@@ -68,7 +68,8 @@ def check_follows(checkpoint: Checkpoint, sink_of: Callable[[str], Sink]) -> Non
     committed = checkpoint.numbers("commits")
     if query is not None and committed and in_flight(checkpoint) is None:
         sink = sink_of(query)
-        sink.place(sink.ledger.head(), Batch(query, committed[-1] + 1))
+        number = committed[-1]
+        sink.place(sink.ledger.head(), Batch(query, number + 1, follows=checkpoint.fingerprint(number)))
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 BegunT = TypeVar("BegunT")
 ResultT = TypeVar("ResultT")
-# The last batch that this process has begun, for each driver and checkpoint.
-_begun: dict[tuple[str, str | None], int] = {}
 
 
 class BatchSink(ABC, Generic[BegunT, ResultT]):
@@ -155,7 +153,11 @@ class QueryWriting(Generic[BegunT, ResultT]):
     def begin(self, bound: Bound | None = None) -> Started[BegunT, ResultT]:
         """Begin the batch in flight, on the driver. `bound` is what the checkpoint said, if it was read already."""
         counted = Counted()
-        bound, checkpoint = self._following(bound or self.bound()), self._checkpoint()
+        bound, checkpoint = bound or self.bound(), self._checkpoint()
+        if checkpoint and bound.batch and bound.batch.number:
+            # Read each time: a query may be started again in this process after its checkpoint was put back.
+            follows = checkpoint.fingerprint(bound.batch.number - 1)
+            bound = replace(bound, batch=replace(bound.batch, follows=follows))
         sink = self._opens(bound.sink_id)
         sink.check()
         if checkpoint and bound.batch:
@@ -163,18 +165,8 @@ class QueryWriting(Generic[BegunT, ResultT]):
         with _overtaken_is_fenced(checkpoint, bound.batch):
             started = Started(bound, sink, sink.begin(bound.driver, bound.batch))
         if bound.batch:
-            _begun[bound.driver, self._location] = bound.batch.number
             measured.note(bound.batch.query, [("begin", counted.amounts())])
         return started
-
-    def _following(self, bound: Bound) -> Bound:
-        """Return `bound` with the fingerprint of the batch before its own, unless this process has begun that one for the same driver."""
-        batch, checkpoint = bound.batch, self._checkpoint()
-        if batch is None or checkpoint is None or batch.number == 0:
-            return bound
-        if _begun.get((bound.driver, self._location)) in {batch.number - 1, batch.number}:
-            return bound
-        return replace(bound, batch=replace(batch, follows=checkpoint.fingerprint(batch.number - 1)))
 
     def commit(self, reports: Sequence[TaskReport[ResultT]], number: int, bound: Bound | None = None) -> None:
         """Commit batch `number`, on the driver. If no task has reported, and `bound` is not given, the checkpoint is read again."""

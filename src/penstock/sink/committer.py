@@ -12,13 +12,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from penstock import failpoints
+from penstock import failpoints, unique
 from penstock.errors import AlreadyThere, DamagedState, NotThere, StorageError
 from penstock.query import fence
 from penstock.query.fence import Claim
 from penstock.sink.publish import publish
 from penstock.sink.segments import check_staged
-from penstock.storage import names_at
+from penstock.storage import TEMPORARY, names_at, try_move
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +38,26 @@ class Committer:
     root: str
     staging: str
     ledger: Ledger
+
+    def check_linked(self) -> None:
+        """Raise `StorageError` if the staged files are behind a link, and cannot be moved from there to the output.
+
+        Otherwise the first batch would show that, when it is committed and cannot be published.
+        """
+        inside, there = (self.storage.resolve(path).rstrip("/") for path in (self.root, self.staging))
+        if there.startswith(f"{inside}/"):
+            return
+        trial = f"{self.staging}/{TEMPORARY}{unique.token()}"
+        with self.storage.create(trial) as file:
+            file.sync()
+        try:
+            try_move(self.storage, trial, self.root)
+        except StorageError as error:
+            msg = (
+                f"{self.staging!r} leads to {there!r}, from where files cannot be moved to {self.root!r} ({error.message}); expected a "
+                "directory on the file system of the output: put it in place of the link, with all that is in it, and start again"
+            )
+            raise StorageError(msg) from error
 
     def check(self, head: State, claim: Claim) -> None:
         """Raise `Fenced` unless the sink still belongs to `claim`; `DamagedState` if the ledger is older than the claim."""

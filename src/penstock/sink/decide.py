@@ -19,6 +19,7 @@ The work is linear in what was reported and in the number of open parts; of most
 from __future__ import annotations
 
 import base64
+import unicodedata
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -328,6 +329,8 @@ class _Numbering:
 
     If a template leaves the writer out, several writers count through the same names; `_begun` has the next number for each of
     these names. If a user ends a part by its name, the part gets the number that this name has `promised`.
+
+    Names that differ only in case, or in how an accent is composed, count as one: some file systems take them for one.
     """
 
     def __init__(
@@ -347,14 +350,18 @@ class _Numbering:
 
     def give(self, part: OpenPart | ClosedPart) -> tuple[str, int]:
         """Return the path of the next part's file, and its number."""
-        writer, origin = str(part.writer), _path(part, 0, self.rules)
+        writer, origin = str(part.writer), _folded(_path(part, 0, self.rules))
         promised = self._promised.get((*part.place, part.writer), 0)
         number = max(self.sequences.get(writer, self._floor), self._begun.get(origin, 0), promised)
-        while (path := _path(part, number, self.rules)) in self._taken or path in self._given:
+        while (path := _path(part, number, self.rules)) in self._taken or _folded(path) in self._given:
             number += 1
         self.sequences[writer] = self._begun[origin] = number + 1
-        self._given.add(path)
+        self._given.add(_folded(path))
         return path, number
+
+
+def _folded(path: str) -> str:
+    return path if path.isascii() and path.islower() else unicodedata.normalize("NFC", path.casefold())
 
 
 def _path(part: OpenPart | ClosedPart, number: int, rules: Rules) -> str:

@@ -33,8 +33,8 @@ The failures, and the rule against each:
    power fails, and both are gone. Rule: a driver that finds the fold makes it durable before it deletes records.
 9. *Lost record of a batch that Spark repeats.* Record 9 is put and its files are published; the driver dies before Spark notes
    the batch; record 9 is deleted. The batch follows record 8, so it would be written again, and its rows would be there twice.
-   Rule: a note that record 9 is published, without record 9, is `DamagedState`. (If the driver also died before the note, nothing
-   shows the loss: this case is not promised.)
+   Rule: a note that record 9 is published, without record 9, is `DamagedState`. (If the driver also died before the note, only the
+   names of the files show the loss: failure 10 of `sink`.)
 
 Each record is one line of canonical JSON with its checksum; a flipped byte anywhere is `DamagedState`. An empty file
 `<n>.published` beside a record says that all of it is visible; it is evidence, not a promise, and never synced. Records are

@@ -11,6 +11,8 @@ from penstock.sink.ledger import STAGING, STATE_DIRECTORY, Ledger
 from penstock.sink.lengths import LengthTables
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.storage import Storage
 
 _TRIES = 5
@@ -26,10 +28,21 @@ def paths_of(storage: Storage, root: str, sink: str) -> set[str]:
 
 def taker(storage: Storage, root: str, sink: str, path: str) -> str | None:
     """Return the sink other than `sink` that has decided a file `path`; `None` if no sink has. `DamagedState`."""
-    for other in sink_ids(storage, f"{root}/{STATE_DIRECTORY}"):
-        for _ in range(_TRIES if other != sink else 0):
-            with suppress(NotThere):  # a record was folded during the reading
-                if path in paths_of(storage, root, other):
-                    return other
-                break
-    return None
+    others = (other for other in sink_ids(storage, f"{root}/{STATE_DIRECTORY}") if other != sink)
+    return next((other for other in others if path in _paths_now(storage, root, other)), None)
+
+
+def undecided(storage: Storage, root: str, paths: Iterable[str]) -> list[str]:
+    """Return those of the paths that no sink of the output has ever decided, sorted. `DamagedState`."""
+    left = set(paths)
+    for sink in sink_ids(storage, f"{root}/{STATE_DIRECTORY}"):
+        left -= _paths_now(storage, root, sink)
+    return sorted(left)
+
+
+def _paths_now(storage: Storage, root: str, sink: str) -> set[str]:
+    """Return what `paths_of` does, for a sink that may be written to meanwhile, or removed."""
+    for _ in range(_TRIES):
+        with suppress(NotThere):  # a record was folded during the reading
+            return paths_of(storage, root, sink)
+    return set()

@@ -31,6 +31,10 @@ The failures that this order is made for (see also `ledger`):
    both want the same number, and the claim loses. Rule: if the winner belongs to the driver that the sink is taken over from, the
    claim begins again after that record, since it has staged nothing yet. If the winner is another claim, this driver is `Fenced`;
    otherwise the two would take turns.
+10. *Both restored, but not the files.* Ledger and checkpoint are put back from copies of one time, so they agree, and files that were
+   finished after the copy stay in the output. Their rows are read again. Rule: a sink counts its files and never gives a number twice.
+   So a file with the next name, if only this sink gives such names and no record has decided it, shows that there were later records,
+   and the decision is refused. (A file in another bucket, or of another task, is seen once its name would come again.)
 """
 
 from __future__ import annotations
@@ -69,10 +73,11 @@ from penstock.sink.decide import Rules, decide, due, groups, parts_named, succes
 from penstock.sink.existing import NOTHING_NOTED, STAGE, are_noted, namesakes, note_options, noted
 from penstock.sink.headers import check_headers
 from penstock.sink.layout import Layout
-from penstock.sink.ledger import STAGING, STATE_DIRECTORY, Destination, Kind, Ledger, aside_bucket
+from penstock.sink.ledger import STAGING, STATE_DIRECTORY, Destination, Kind, Ledger, aside_bucket, is_aside
 from penstock.sink.lengths import LengthTables
 from penstock.sink.parts import Desk, Origin
 from penstock.sink.ready import Progress
+from penstock.sink.rivals import undecided
 from penstock.sink.rolling import Limits
 from penstock.sink.room import room
 from penstock.sink.sparklog import check_apart, check_no_log
@@ -83,7 +88,7 @@ from penstock.sink.writer import AsideParts, TaskWriter, new_part
 from penstock.storage import TEMPORARY, check_fit, entry_at, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -96,7 +101,7 @@ __all__ = ["STATE_DIRECTORY", "Batch", "Begun", "Committed", "Sink", "TaskResult
 
 KEYED = "batchKey"  # the owner of a ledger of batch writes, instead of a driver; see `keyed`
 _log = logging.getLogger("penstock.sink")
-_TOLD = 3  # files that a warning names
+_TOLD = 3  # files that an error names
 _ASSEMBLERS = 4  # threads at a time: they copy, hash and encode without Python's lock
 
 
@@ -192,6 +197,7 @@ class Sink:
         check_fit(self.storage, f"{self.root}/{STATE_DIRECTORY}")
         for directory in (self.state, self.staging, f"{self.state}/ledger"):
             self.storage.make_directory(directory, private=True)
+        self.committer.check_linked()
         left = [f"{directory}/{name}" for directory, name in self.temporaries()]
         claimed = successor(head, epoch=head.epoch + 1, owner=owner, write=unique.token())
         look = self.committer.put(claimed)
@@ -383,7 +389,7 @@ class Sink:
             state = decide(head, batch, results, self.rules, owner=owner, taken=names.taken, lengths=lengths)
             if not names.meets(state.finished):
                 break
-        _tell_unknown(self, sorted(names.met))
+        _check_known(self, names.met)
         for growth in state.grown:
             if growth.path not in lengths and entry_at(self.storage, f"{self.root}/{growth.path}"):
                 msg = (
@@ -516,17 +522,20 @@ def _tell_namesakes(sink: Sink) -> None:
         _log.warning(message, other, sink.root, sink.sink_id, names.where)
 
 
-def _tell_unknown(sink: Sink, paths: list[str]) -> None:
-    """Warn in the log about files that have names of this sink, though no record has decided them: their rows may be there twice."""
-    if paths and sink.layout.names.tells_sink:
-        named = ", ".join(repr(f"{sink.root}/{path}") for path in paths[:_TOLD])
-        more = f" and {len(paths) - _TOLD} more" if len(paths) > _TOLD else ""
-        message = (
-            "%s%s: named as files of sink %r are, and no record of its ledger has them. If the ledger was put back from an older copy, "
-            "and finished files of after the copy were left there, their rows are there twice once they are read again: move what "
-            "'penstock verify' calls foreign out of the output"
+def _check_known(sink: Sink, met: Mapping[str, str]) -> None:
+    """Raise `PublishConflict` if a taken name is one that only this sink gives, and no record has decided such a file (failure 10)."""
+    ours = {path for path in met if sink.layout.names.tells_sink or is_aside(path.rpartition("/")[0])}
+    unknown = undecided(sink.storage, sink.root, ours) if ours else []
+    if unknown:
+        named = ", ".join(repr(met[path]) for path in unknown[:_TOLD])
+        more = f" and {len(unknown) - _TOLD} more" if len(unknown) > _TOLD else ""
+        msg = (
+            f"{named}{more}: only sink {sink.sink_id!r} names files like this, expected no such file, since its ledger has none: the "
+            "ledger was removed or put back from an older copy, and files that were finished after it were left there. Their rows would be "
+            f"there twice, so nothing was committed: move these, and what 'penstock verify {quote(sink.root)}' calls foreign, to another "
+            "place and run the same command again; files that are to stay need another name"
         )
-        _log.warning(message, named, more, sink.sink_id)
+        raise PublishConflict(msg)
 
 
 def _tell_unannounced(sink: Sink, head: State) -> None:

@@ -14,23 +14,26 @@ if TYPE_CHECKING:
 
 
 class TakenNames:
-    """The taken names that were found so far. Each path is looked up once; a directory with taken names in two look-ups is listed."""
+    """The taken names that were found so far. Each path is looked up once; a directory with taken names in two look-ups is listed.
+
+    `met` are those that a file would have got: their places by their paths below the root.
+    """
 
     def __init__(self, storage: Storage, root: str) -> None:
         self.taken: set[str] = set()
-        self.met: set[str] = set()
+        self.met: dict[str, str] = {}
         self._storage, self._root = storage, root
         self._free: set[str] = set()
         self._met_in: set[str] = set()
         self._resolved: dict[str, str] = {}
 
     def meets(self, files: Iterable[FinishedFile]) -> bool:
-        """Tell whether the path of one of the files is taken; `taken` and `met` then have that path, below the root."""
+        """Tell whether the path of one of the files is taken; `taken` and `met` then have that path."""
         places = {file.path: file.at(self._root) for file in files if file.path not in self._free}
         met = {path for path, place in places.items() if entry_at(self._storage, place) or self._is_link(place)}
         self._free |= places.keys() - met
         self.taken |= met
-        self.met |= met
+        self.met |= {path: places[path] for path in met}
         folders = {path.rpartition("/")[0]: places[path].rpartition("/")[0] for path in met}
         for directory, folder in folders.items():
             if directory in self._met_in:  # the second time: the directory may be full of taken names
