@@ -89,7 +89,7 @@ def test_a_plan_that_another_source_has_removed(
     with pytest.raises(BadRecord):
         query.run(finish=False)
     query.put("b.json", '{"id": 2}')
-    for plan in (tmp_path / "plans").glob("plan-*"):
+    for plan in (tmp_path / "plans").rglob("plan-*"):
         plan.unlink()
     with pytest.raises(DamagedState, match=r"stateLocation of its own.*penstock replan CHECKPOINT DST"):
         query.run()

@@ -821,7 +821,7 @@ def test_followed_files_that_stand_still_are_compared(
     made.put("a.log", "1", "x", "2")
     assert penstock("verify", made.dst, "--source", made.src).status == 1
     made.put("a.log", "1", "2")
-    for side in (made.checkpoint / "penstock").glob("plan-*"):
+    for side in (made.checkpoint / "penstock").rglob("plan-*"):
         side.unlink()
     said = penstock("verify", made.dst, "--source", made.src)
     assert (said.status, "were not compared" in said.out) == (1, True), said.out

@@ -475,6 +475,14 @@ def test_a_header_that_is_no_utf8_is_told() -> None:
         header_names(b"a,\xff\n", Dialect())
 
 
+@pytest.mark.parametrize("escape", ['"', "\\"])
+@pytest.mark.parametrize("header", ['a,"b"c', '"b"c,a', '"b" ,a', '"b,c"d,a', '"b"c"d",a'])
+def test_a_header_with_text_after_a_closing_quote_is_refused(header: str, escape: str) -> None:
+    """`"b"c` was the name `bc`, which nobody had written; in a header it is refused as it is in a record."""
+    with pytest.raises(BadFile, match=r"found the header .*after each closing quote"):
+        header_names(f"{header}\n".encode(), Dialect(escape=escape))
+
+
 @pytest.mark.parametrize("options", [{}, {"escape": "\\"}, {"quote": "'"}, {"null_value": "a"}])
 def test_headers_are_read_as_they_were_written(options: dict[str, str]) -> None:
     """Names that contain separators, quotes, comments or nothing are read back, whatever `nullValue` is."""

@@ -18,6 +18,7 @@ import pytest
 
 from penstock import failpoints
 from penstock.errors import OptionError, PublishConflict, StorageError
+from penstock.formats.codecs import decompressed
 from penstock.sink.byteparts import BytePart
 from penstock.sink.events import EventLog, EventPosition
 from penstock.sink.ledger import FinishedFile
@@ -352,20 +353,24 @@ def test_a_name_is_taken_whatever_has_it(output: Output, kind: str) -> None:
 
 
 @pytest.mark.parametrize("columns", [["value"], ["b", "value"], ["value", "b", "c"]], ids=len)
-def test_a_growing_file_keeps_the_columns_of_its_header(output: Output, columns: list[str]) -> None:
+@pytest.mark.parametrize(("compression", "ending"), [("none", ""), ("gzip", ".gz"), ("zstd", ".zst")])
+def test_a_growing_file_keeps_the_columns_of_its_header(
+    output: Output, columns: list[str], compression: str, ending: str
+) -> None:
     """Rows of other columns than the header of a growing file names were appended below it; nothing is decided, and both ways out work."""
-    grows = {"growing": "true", "format": "csv", "header": "true"}
+    grows = {"growing": "true", "format": "csv", "header": "true", "compression": compression}
     output.schema = VALUE_AND_BUCKET
     output.batch(output.sink(**grows, fileName="e"), 0, {0: ["1|x"]})
     output.schema = pa.schema([(name, pa.string()) for name in columns])
     others = {0: ["|".join("2" for _ in columns)]}
-    with pytest.raises(OptionError, match=r"e\.csv' in .* begins with the header 'value,b'.*set another fileName"):
+    with pytest.raises(OptionError, match=r"e\.csv.*' in .* begins with the header 'value,b'.*set another fileName"):
         output.batch(output.sink(**grows, fileName="e"), 1, others, owner="d2")
     output.batch(output.sink(**grows, fileName="f"), 1, others, owner="d3")
     output.schema = VALUE_AND_BUCKET
     output.batch(output.sink(**grows, fileName="e"), 2, {0: ["3|y"]}, owner="d4")
-    assert output.visible()["e.csv"] == "value,b\n1,x\n3,y\n"
-    assert output.visible()["f.csv"].splitlines()[0] == ",".join(columns)
+    read = {path: whole(output.root / path, compression) for path in (f"e.csv{ending}", f"f.csv{ending}")}
+    assert read[f"e.csv{ending}"] == "value,b\n1,x\n3,y\n"
+    assert read[f"f.csv{ending}"].splitlines()[0] == ",".join(columns)
 
 
 def test_a_growing_file_that_was_rotated_away_is_told_and_goes_on_once_it_is_back(output: Output) -> None:
@@ -391,3 +396,10 @@ def test_a_name_is_free_however_the_output_is_written(root: str, tmp_path: Path)
     file = FinishedFile("no-file-has-this-name.txt", "", 1, 7, "", 0, 0, "000000000001-0-0-x.part")
     assert not names.meets([file])
     assert not names.taken
+
+
+def whole(path: Path, compression: str) -> str:
+    """Return the text of a file, plain or compressed."""
+    chunks = [path.read_bytes()]
+    pieces = chunks if compression == "none" else decompressed(chunks, compression, limit_bytes=1 << 20, ratio_max=1000)
+    return b"".join(pieces).decode()

@@ -111,7 +111,9 @@ def test_long_lists_lie_beside_the_offset(folder: Folder, tmp_path: Path) -> Non
     assert names(restarted, after) == ["second"]
     assert after["late"] == end["late"]
     restarted.committed(after)
-    (name,) = os.listdir(state)
+    own = end["beside"]
+    (record,) = os.listdir(f"{state}/{own}")
+    name = f"{own}/{record}"
     assert name == end["late"]["files"]["file"]
     os.unlink(f"{state}/{name}")
     with pytest.raises(DamagedState, match=name):

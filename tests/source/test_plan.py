@@ -15,9 +15,10 @@ import pytest
 from penstock import clock
 from penstock.errors import DamagedState, FileTooLate, NotThere, OptionError
 from penstock.options import SOURCE, parse
+from penstock.query.offset import summed
 from penstock.source import sides
 from penstock.source.plan import Planner
-from penstock.storage import LocalStorage
+from penstock.storage import TEMPORARY, LocalStorage
 from penstock.testing import CrashHdfs, FakeClock, ObjectStore
 from penstock.testing.objects import StoredObject, StoreImage
 
@@ -824,24 +825,76 @@ def test_long_plans_go_beside_the_offset(folder: Folder, tmp_path: Path) -> None
     assert len(json.dumps(first)) < 6144
     assert len(names(folder.planner(state=state), first)) == 2000
     second = through_json(planner.latest(first))
-    assert len(os.listdir(state)) == 2
+    own = f"{state}/{second['beside']}"
+    assert len(os.listdir(own)) == 2
     planner.committed(second)
-    assert os.listdir(state) == [second["plan"]["file"]]
+    assert [f"{second['beside']}/{name}" for name in os.listdir(own)] == [second["plan"]["file"]]
 
 
+@pytest.mark.parametrize("limits", [("1", "2"), ("1", "1")], ids=["other plans", "the same plans"])
+@pytest.mark.parametrize("restarts", [False, True])
 def test_two_sources_that_were_given_one_place_for_their_plans(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: tuple[str, str], restarts: bool
+) -> None:
+    """HZ-21: one of them removed the other's plan, also where both had the same one, and what the other was about to put."""
+    monkeypatch.setattr(sides, "INLINE_BYTES", 10)
+    for name in "abc":
+        folder.put(name, 1000 + ord(name))
+    state = tmp_path / "state"
+    first, second = (folder.planner(state=str(state), maxFilesPerTrigger=limit) for limit in limits)
+    kept = through_json(second.latest(second.initial()))
+    begun = state / kept["beside"] / f"{TEMPORARY}half"
+    begun.write_bytes(b"half")
+    end = through_json(first.latest(first.initial()))
+    if restarts:
+        first = folder.planner(state=str(state), maxFilesPerTrigger=limits[0])
+        assert names(first, end) == ["a"]
+    first.committed(end)
+    after = through_json(first.latest(end))
+    first.committed(after)
+    assert os.listdir(state / end["beside"]) == [os.path.basename(after["plan"]["file"])]
+    assert names(folder.planner(state=str(state)), kept) == ["a", "b"][: int(limits[1])]
+    assert begun.read_bytes() == b"half"
+    second.committed(kept)
+    assert not begun.exists()
+
+
+def test_a_long_plan_of_an_earlier_version_is_read_and_left(
     folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """HZ-21: one of them removes the other's plan: that is told with its cause, and planned anew in a place of its own it is whole."""
+    """Its offset names no directory, and its plan lies where those of others may lie, too: it is read from there, and stays."""
+    monkeypatch.setattr(sides, "INLINE_BYTES", 10)
+    folder.put("a", 1000)
+    folder.put("b", 1001)
+    state = tmp_path / "state"
+    planner = folder.planner(state=str(state), maxFilesPerTrigger="1")
+    end = through_json(planner.latest(planner.initial()))
+    own = end.pop("beside")
+    (state / end["plan"]["file"]).rename(state / "plan.json")
+    end["plan"]["file"] = "plan.json"
+    end = summed({name: value for name, value in end.items() if name != "sum"})
+    restarted = folder.planner(state=str(state))
+    assert names(restarted, end) == ["a"]
+    after = through_json(restarted.latest(end))
+    restarted.committed(end)
+    restarted.committed(after)
+    assert names(restarted, after) == ["b"]
+    assert sorted(os.listdir(state)) == sorted([own, after["beside"], "plan.json"])
+
+
+def test_a_checkpoint_that_was_copied_loses_its_plan_to_the_original(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HZ-21: the original removes the plan of the copy: that is told with its cause; in a place of its own it is planned anew."""
     monkeypatch.setattr(sides, "INLINE_BYTES", 10)
     folder.put("a", 1000)
     folder.put("b", 1001)
     state = str(tmp_path / "state")
-    first, second = (folder.planner(state=state, maxFilesPerTrigger=limit) for limit in ("1", "2"))
-    lost = through_json(second.latest(second.initial()))
-    first.committed(through_json(first.latest(first.initial())))
+    planner = folder.planner(state=state, maxFilesPerTrigger="1")
+    copied = through_json(planner.latest(planner.initial()))
+    planner.committed(through_json(planner.latest(copied)))
     with pytest.raises(DamagedState, match=r"is missing; restore .* give each a stateLocation of its own"):
-        folder.planner(state=state).splits(lost)
+        folder.planner(state=state).splits(copied)
     assert batches(folder.planner(state=str(tmp_path / "own"))) == [["a", "b"]]
 
 

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadFile, BadRecord, FileChanged, OptionError
 from penstock.formats import Dialect, ReadFormat
+from penstock.formats.aside import Aside
 from penstock.options import SOURCE, parse
 from penstock.source import configured
 from penstock.source.cursor import FileVersion, Split
@@ -32,6 +33,8 @@ from penstock.storage import LocalStorage
 from penstock.storage._hdfs import HdfsReadHandle
 from penstock.testing import CrashHdfs
 from penstock.testing.objects import ObjectStore
+from tests.support.driven import TEXT as TEXT_JSON
+from tests.support.driven import DrivenSource
 from tests.support.effort import effort
 
 TIMES: dict[str, Any] = {"listed": 0, "sure": 0, "sum": ""}  # replaces values that differ from driver to driver
@@ -404,6 +407,42 @@ def test_two_byte_orders_and_no_mark_is_a_bad_file(source: Input, encoding: str,
     found = values(source.reading(fmt, schema, encoding=f"{encoding.upper()}BE"), [whole(file)], schema.names[0])
     assert found == ["7" if fmt == "text" else 7]
     assert values(source.reading(fmt, schema, encoding=encoding), [whole(source.put("e", b""))], schema.names[0]) == []
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("fmt", ["text", "json", "csv"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("errors", ["fail", "replace"])
+def test_a_mark_of_the_other_byte_order_is_a_bad_file(
+    source: Input, encoding: str, fmt: str, suffix: str, errors: str
+) -> None:
+    """A file whose mark says that its bytes are in the other order was read as other characters; by its mark it is read right."""
+    pack = gzip.compress if suffix else bytes
+    schema = TEXT if fmt == "text" else ROWS.remove(1)
+    text = {"text": "7\n", "json": '{"id": 7}\n', "csv": "7\n"}[fmt]
+    other = encoding[:-2] + {"le": "be", "be": "le"}[encoding[-2:]]
+    file = source.put(f"f{suffix}", pack(f"\ufeff{text}".encode(other)))
+    with pytest.raises(BadFile, match=f"f{suffix}'.*the byte order mark of UTF.*set encoding={encoding[:6].upper()}"):
+        values(source.reading(fmt, schema, encoding=encoding, errors=errors), [whole(file)], schema.names[0])
+    found = values(source.reading(fmt, schema, encoding=encoding[:6], errors=errors), [whole(file)], schema.names[0])
+    assert found == ["7" if fmt == "text" else 7]
+
+
+def test_a_large_file_without_a_mark_is_set_aside_once(tmp_path: Path) -> None:
+    """Its mark was missed when the driver cut it over several batches, which ended the query with `badFiles=quarantine`, too."""
+    (tmp_path / "f").write_bytes("line\n".encode("utf-16-le") * 1000)
+    given = {"path": str(tmp_path), "encoding": "UTF-16", "badFiles": "quarantine", "settle": "0s"}
+    source = DrivenSource(TEXT_JSON, **given, maxBytesPerTrigger="1000")
+    aside = Aside()
+    rows = []
+    while source.plan():
+        splits = [split for task in source.planner.tasks(json.loads(source.log[-1])) for split in task]
+        rows += [row for batch in replace(source.reading, aside=aside).batches(splits) for row in batch.to_pylist()]
+    assert rows == []
+    (line,) = [line for about in aside.handed_on() for line in about.to_pylist()]
+    assert "expected a byte order mark" in line["reason"]
+    assert "start again" not in line["reason"]
+    assert "visible" not in line["reason"]
 
 
 def test_files_of_both_byte_orders_side_by_side(source: Input) -> None:

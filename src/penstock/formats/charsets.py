@@ -94,23 +94,38 @@ def by_mark(encoding: str) -> bool:
 
 
 @lru_cache(maxsize=32)
+def may_be_marked(encoding: str) -> bool:
+    """Tell whether a mark at the beginning of each file says its byte order, or could say another one than the encoding."""
+    return by_mark(encoding) or _name(encoding) in _WIDE
+
+
+@lru_cache(maxsize=32)
 def charset(encoding: str, head: bytes) -> Charset:
     """Return the charset of a file whose encoding is given as `encoding` and whose first bytes (4, if it has them) are `head`.
 
-    Raises `BadFile` if the encoding leaves the byte order to a mark, and there is none.
+    Raises `BadFile` if the encoding leaves the byte order to a mark, and there is none, or if the mark is that of the other byte order.
     """
     codec = _name(encoding)
     orders = _MARKED.get(codec)
     if orders:
         marked = [order for order in orders if head.startswith(_WIDE[order][1])]
         if not marked and head:
-            names = " or ".join(order.upper().replace("-LE", "LE").replace("-BE", "BE") for order in orders)
+            names = " or ".join(map(_shown, orders))
             msg = (
                 f"found {head!r} at its start, expected a byte order mark, since {codec.upper()} has two byte orders; set "
                 f"encoding to the file's, {names}"
             )
             raise BadFile(msg)
         codec = marked[0] if marked else orders[0]
+    elif codec in _WIDE:
+        family = codec[: len("utf-16")]
+        others = [order for order in _MARKED[family] if order != codec and head.startswith(_WIDE[order][1])]
+        if others:
+            msg = (
+                f"found {head!r} at its start, the byte order mark of {_shown(others[0])}, expected {_shown(codec)}; set "
+                f"encoding={family.upper()}, which goes by the mark of each file"
+            )
+            raise BadFile(msg)
     unit, bom = _WIDE.get(codec, ("u1", _mark(codec)))
     return Charset(codec, unit, bom)
 
@@ -186,6 +201,11 @@ def encoded(text: str, errors: str) -> bytes:
 def _name(encoding: str) -> str:
     codec = codecs.lookup(encoding).name
     return UTF_8 if codec == "utf-8-sig" else codec
+
+
+def _shown(codec: str) -> str:
+    """Return the usual name of an encoding with a byte order."""
+    return codec.upper().replace("-LE", "LE").replace("-BE", "BE")
 
 
 def _mark(codec: str) -> bytes:

@@ -279,7 +279,10 @@ class ReadingQuery:
     def _put(self, number: int, offset: dict[str, Any], entries: LateFiles) -> None:
         """Put the next batch, without rows and with these entries."""
         form = {name: value for name, value in offset.items() if name not in {"late", "last", "unkept", "sum"}}
-        form |= entries.to_json(lambda _: True, 0, lambda items: self._side.store(items, LATE)) | {"plan": []}
+        side = self._side.resume(offset)
+        form |= (
+            entries.to_json(lambda _: True, 0, lambda items: side.store(items, LATE)) | side.to_json() | {"plan": []}
+        )
         self._put_offset(number, form)
 
     def _put_offset(self, number: int, form: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock import failpoints
 from penstock.errors import BadFile, FileChanged
 from penstock.formats.aside import about_records
-from penstock.formats.charsets import UTF_8_CHARSET, Charset, by_mark, charset, to_utf8
+from penstock.formats.charsets import UTF_8_CHARSET, Charset, by_mark, charset, may_be_marked, to_utf8
 from penstock.formats.families import separator
 from penstock.formats.lines import record_starts, value_ends, without_bom
 from penstock.formats.trials import refused
@@ -156,7 +156,7 @@ class Cutting:
 
     def _cut(self, contents: Contents, split: Split) -> Iterator[FilePiece | pa.RecordBatch]:
         form, fmt = self.form, self.format
-        known = None if by_mark(fmt.encoding) else charset(fmt.encoding, b"")
+        known = None if may_be_marked(fmt.encoding) else charset(fmt.encoding, b"")
         in_place = form.in_bytes(fmt)
         decodes = in_place and self._decodes(known)
         _check_range(split, whole=not in_place or contents.streams)

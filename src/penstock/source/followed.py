@@ -194,7 +194,7 @@ class FollowPlanner:
         check(end)
         forms = [form for form in (end, self._at) if form]
         references = [part for form in forms for part in (form.get("plan"), form.get("follow", {}).get("closed"))]
-        self._side.forget_all_but({part["file"] for part in references if isinstance(part, dict)})
+        self._side.resume(end).forget_all_but({part["file"] for part in references if isinstance(part, dict)})
 
     def _offset(self, splits: list[Split], *, last: bool) -> dict[str, Any]:
         pending = [file.unread for file in self._growing.files if not file.closed and file.unread]
@@ -204,6 +204,7 @@ class FollowPlanner:
             "cursor": None,
             "recent": {},
             **self._marks,
+            **self._side.to_json(),
             "zone": self._zone,
             "listed": self._growing.listed_ns,
             "read": [self._count, self._bytes],
@@ -218,6 +219,7 @@ class FollowPlanner:
         follow: dict[str, Any] = {}
         if start:
             check(start)
+            self._side.resume(start)
             if "follow" not in start:
                 msg = "the checkpoint is that of a source with follow=false, found follow=true: set it as it was, or take a new checkpoint"
                 raise OptionError(msg)

@@ -81,10 +81,15 @@ class SplitGuard:
                 offset=offset,
                 size=size,
                 modified_ns=split.file.modified_ns,
-                reason=error.message,
+                reason=self._found(error.message),
                 code=CHANGE if isinstance(error, FileChanged) else FILE,
             )
         )
+
+    def _found(self, message: str) -> str:
+        """Return what was found, without the advice for a batch that has failed: this one goes on."""
+        found = message.removesuffix(self.files.again)
+        return message if found == message else found.rpartition("; ")[0]
 
 
 def _looked_at(

@@ -235,6 +235,7 @@ class Planner:
         at, self._at = self._at, None
         self._looked_after = None
         self._reader, self._resets = reader_of(start), start.get("resets", 0)
+        self._side.resume(start)
         self._compare_with_cleaned(start)
         self.clean(start)
         if not self._look(start, at, bounded=self._bounded or not limited):
@@ -299,7 +300,7 @@ class Planner:
         check(end)
         forms = (end, self._at or {})
         lists = [form.get("plan") for form in forms] + [form.get("late", {}).get("files") for form in forms]
-        self._side.forget_all_but({items["file"] for items in lists if isinstance(items, dict)})
+        self._side.resume(end).forget_all_but({items["file"] for items in lists if isinstance(items, dict)})
 
     def clean(self, done: dict[str, Any], following: dict[str, Any] | None = None) -> None:
         """Remove the files that the batch that ends at `done` has read to their ends, if the source cleans.
@@ -339,6 +340,7 @@ class Planner:
         form |= self._marks
         form["zone"] = self._zone
         form |= self._arrivals.to_json(cursor, partial(self._side.store, kind=LATE))
+        form |= self._side.to_json()
         form["plan"] = self._side.store([split.to_json() for split in splits])
         if last:
             form["last"] = True

@@ -7,6 +7,7 @@ by a few blocks of `BLOCK_BYTES` (or one record, or one page of a row group), wh
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -159,9 +160,11 @@ class Reading:
     def reach(self, handle: ReadHandle, size: int, at: int) -> int | None:
         """Return where the records end that begin before the cut `at`: a batch that was cut there has read up to this point.
 
-        `None` if there is no such point nearby; see `Format.reach`.
+        `None` if there is no such point nearby, or the file is bad, which is for the task that reads it; see `Format.reach`.
         """
-        return self.form.reach(self.format, handle.read, size, at)
+        with suppress(BadFile):
+            return self.form.reach(self.format, handle.read, size, at)
+        return None
 
     def batches(self, splits: Iterable[Split], account: Account | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the records of the splits, in order; names that they have and no column has are entered into `account`.

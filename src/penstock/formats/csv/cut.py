@@ -34,7 +34,7 @@ are comments, and the quotes of these are then left out.
 
 These are the rules of Arrow's parser, which reads the records afterwards (`decoder`), as far as it has such rules.
 Arrow takes text after a closing quote (`"a"b`) as more of the field, other readers do something else, and RFC 4180 does
-not define it: such a record is refused here, in each dialect.
+not define it: such a record is refused here, in each dialect, and so is such a header.
 """
 
 from __future__ import annotations
@@ -438,6 +438,13 @@ def _blocks(
             yield from _sound(data, at, _unsound(data, strays, dialect, unclosed=unclosed), refuse)
         else:
             yield at, data
+
+
+def has_strays(record: bytes, dialect: Dialect) -> bool:
+    """Tell whether text follows a closing quote in a record."""
+    scan = QuoteScan(dialect)
+    scan.unclosed(record)
+    return len(scan.strays) > 0
 
 
 def _unsound(data: bytes, strays: Offsets, dialect: Dialect, *, unclosed: bool) -> list[tuple[int, int, str]]:

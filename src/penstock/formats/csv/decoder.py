@@ -29,7 +29,7 @@ from pyarrow import csv, types
 
 from penstock.errors import BadFile, OptionError
 from penstock.formats.charsets import is_utf8
-from penstock.formats.csv.cut import record_starts, row_starts, with_doubled_quotes, without_comments
+from penstock.formats.csv.cut import has_strays, record_starts, row_starts, with_doubled_quotes, without_comments
 from penstock.formats.json.lines import json_text
 from penstock.formats.lines import BOM
 from penstock.formats.malformed import (
@@ -312,6 +312,12 @@ def header_names(header: bytes, dialect: Dialect) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _names(header: bytes, dialect: Dialect) -> tuple[str, ...]:
+    if has_strays(header, dialect):  # Arrow would take them for more of the name
+        msg = (
+            f"found the header '{excerpt(header)}', expected a separator or a line break after each closing quote, as in the "
+            "records; double the quotes that are part of a name"
+        )
+        raise BadFile(msg)
     record = _plain(header, dialect)
     reading = csv.ReadOptions(use_threads=False, block_size=min(len(record), _ARROW_BLOCK_MAX))
     try:
