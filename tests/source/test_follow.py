@@ -614,6 +614,38 @@ def test_a_copy_that_the_listing_missed_is_not_read(
     assert rows + query.run() == ["2", "3", "4"][: 2 + grows]
 
 
+@pytest.mark.parametrize("header", ["", "a,b\n"])
+@pytest.mark.parametrize("look", [False, True])
+@pytest.mark.parametrize("behind", [0, 1])
+@pytest.mark.parametrize(("kept", "move"), [(1, Path.unlink), (1, None), (3, shutil.copyfile), (3, os.replace)])
+def test_a_copy_is_put_over_an_older_one(src: Path, kept: int, move: Any, behind: int, look: bool, header: str) -> None:
+    """Scripts that rotate by `cp`: the copy has the name, and perhaps the number, of an older one, and no row comes twice."""
+    query = Query(src, CSV, format="csv", header="true") if header else Query(src)
+    log, written = src / "app.log", 0
+    add(log, header)
+    for turn in range(6):
+        for lines, looks in ((2, True), (behind, False)):
+            add(log, "".join(f"x,{number}\n" for number in range(written, written + lines)))
+            written += lines
+            if looks:
+                query.run()
+        for number in range(kept, 1, -1):
+            if (src / f"app.log.{number - 1}").exists():
+                move(src / f"app.log.{number - 1}", src / f"app.log.{number}")
+        if kept == 1 and move and turn:
+            move(src / "app.log.1")
+        shutil.copyfile(log, src / "app.log.1")
+        if look:
+            query.run()
+        os.truncate(log, 0)
+        add(log, header)
+        if turn % 2:
+            query.restart()
+        query.run()
+    expected: list[Any] = [("x", number) for number in range(written)]
+    assert sorted(query.rows) == (expected if header else sorted(f"x,{number}" for number in range(written)))
+
+
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_copy_that_was_overtaken_is_known_after_a_restart(src: Path, restart: bool) -> None:
     """The offset says how far the file was planned when it was copied: another driver does not read the shorter copy again."""

@@ -97,12 +97,16 @@ class GrowingFiles:
     def _matched(self) -> list[FileVersion]:
         """Bring followed files up to date; return the files that are not followed yet, an original before its copies."""
         gone, cut, known = self._sorted_out()
-        new = self._unknown(known, {now.identity for _, now in cut})
+        cut, over = self._put_over(cut, gone)
+        new = self._unknown(known - {now.path for _, now in over}, {now.identity for _, now in cut})
         for file in gone:
             new = self._find_moved(file, new)
         for file, now in cut:
-            later = self._listing.now.get(now.path, now)
-            new = self._begin_again(file, later if later.identity == now.identity else now, new)
+            new = self._begin_again(file, self._listing.latest(now), new)
+        for file, now in over:
+            others = [other for other in new if other.path != now.path]
+            rest = self._find_moved(file, others)
+            new = [other for other in new if other in rest or other not in others]
         return sorted(new, key=lambda file: (len(file.path), file.order))  # a copy has the longer name
 
     def _sorted_out(self) -> tuple[list[Growing], list[tuple[Growing, FileVersion]], set[str]]:
@@ -128,6 +132,22 @@ class GrowingFiles:
             self._listing.look({file.path for file in self.files if file.closed})
         self.files = kept
         return gone, cut, known
+
+    def _put_over(
+        self, cut: list[tuple[Growing, FileVersion]], gone: list[Growing]
+    ) -> tuple[list[tuple[Growing, FileVersion]], list[tuple[Growing, FileVersion]]]:
+        """Divide cut files: into those to begin again, and those that a copy of another file was put over (failure 14)."""
+        originals = [file for file in (*gone, *(file for file, _ in cut)) if file.at]
+        begun: list[tuple[Growing, FileVersion]] = []
+        over: list[tuple[Growing, FileVersion]] = []
+        for file, now in cut:
+            later = self._listing.latest(now)
+            is_copy = file.place is None and (
+                any(self.beside.is_copy(later, other) for other in originals if other is not file)
+                or self._waits_as_copy(later)
+            )
+            (over if is_copy else begun).append((file, now))
+        return begun, over
 
     def _there(self, file: Growing, by_identity: Mapping[str, FileVersion]) -> FileVersion | None:
         """Return the present version of a file: under its path, or under another path if it was renamed."""
@@ -268,6 +288,11 @@ class Listing:
         later, self._later = self._later, Changes()
         self._take_in(later)
         self._take_in(self._changes(self.now.keys() - closed))
+
+    def latest(self, file: FileVersion) -> FileVersion:
+        """Return a file as the last look has it, if that still shows the same file."""
+        now = self.now.get(file.path, file)
+        return now if now.identity == file.identity else file
 
     def come_since(self, followed: set[str]) -> list[FileVersion]:
         """List names again; return the files that are not followed, and have come, or grown, since the last look. `now` stays."""
