@@ -7,6 +7,7 @@ a rename, records lost by a truncation, a reused inode.
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import logging
 import os
@@ -644,6 +645,32 @@ def test_a_copy_is_put_over_an_older_one(src: Path, kept: int, move: Any, behind
         query.run()
     expected: list[Any] = [("x", number) for number in range(written)]
     assert sorted(query.rows) == (expected if header else sorted(f"x,{number}" for number in range(written)))
+
+
+@pytest.mark.parametrize("looks", list(itertools.product([False, True], repeat=6)), ids=str)
+def test_a_copy_over_an_older_one_is_looked_at_while_it_is_made(src: Path, looks: tuple[bool, ...]) -> None:
+    """Whenever one looks at a copy that is written over an older one, also at an original of which nothing was known: no row twice."""
+    query, log, copy = Query(src), src / "app.log", src / "app.log.1"
+    add(log, "1\n2\n")
+    shutil.copyfile(log, copy)
+    os.truncate(log, 0)
+    assert query.run() == ["1", "2"]
+    steps = [
+        lambda: add(log, "3\n4\n"),
+        lambda: os.truncate(copy, 0),
+        lambda: add(copy, "3\n"),
+        lambda: add(copy, "4\n"),
+        lambda: os.truncate(log, 0),
+        lambda: add(log, "5\n"),
+    ]
+    for step, look in zip(steps, looks, strict=True):
+        step()
+        if look:
+            query.run()
+    query.run()
+    age(copy, 600)
+    query.run()
+    assert sorted(query.rows) == ["1", "2", "3", "4", "5"]
 
 
 @pytest.mark.parametrize("restart", [False, True])
