@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -655,7 +656,7 @@ def test_a_copy_over_an_older_one_is_looked_at_while_it_is_made(src: Path, looks
     shutil.copyfile(log, copy)
     os.truncate(log, 0)
     assert query.run() == ["1", "2"]
-    steps = [
+    steps: list[Callable[[], None]] = [
         lambda: add(log, "3\n4\n"),
         lambda: os.truncate(copy, 0),
         lambda: add(copy, "3\n"),
