@@ -7,6 +7,7 @@ a rename, records lost by a truncation, a reused inode.
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import logging
 import os
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -612,6 +614,64 @@ def test_a_copy_that_the_listing_missed_is_not_read(
     rows = query.read()
     os.truncate(src / "app.log", 0)
     assert rows + query.run() == ["2", "3", "4"][: 2 + grows]
+
+
+@pytest.mark.parametrize("header", ["", "a,b\n"])
+@pytest.mark.parametrize("look", [False, True])
+@pytest.mark.parametrize("behind", [0, 1])
+@pytest.mark.parametrize(("kept", "move"), [(1, Path.unlink), (1, None), (3, shutil.copyfile), (3, os.replace)])
+def test_a_copy_is_put_over_an_older_one(src: Path, kept: int, move: Any, behind: int, look: bool, header: str) -> None:
+    """Scripts that rotate by `cp`: the copy has the name, and perhaps the number, of an older one, and no row comes twice."""
+    query = Query(src, CSV, format="csv", header="true") if header else Query(src)
+    log, written = src / "app.log", 0
+    add(log, header)
+    for turn in range(6):
+        for lines, looks in ((2, True), (behind, False)):
+            add(log, "".join(f"x,{number}\n" for number in range(written, written + lines)))
+            written += lines
+            if looks:
+                query.run()
+        for number in range(kept, 1, -1):
+            if (src / f"app.log.{number - 1}").exists():
+                move(src / f"app.log.{number - 1}", src / f"app.log.{number}")
+        if kept == 1 and move and turn:
+            move(src / "app.log.1")
+        shutil.copyfile(log, src / "app.log.1")
+        if look:
+            query.run()
+        os.truncate(log, 0)
+        add(log, header)
+        if turn % 2:
+            query.restart()
+        query.run()
+    expected: list[Any] = [("x", number) for number in range(written)]
+    assert sorted(query.rows) == (expected if header else sorted(f"x,{number}" for number in range(written)))
+
+
+@pytest.mark.parametrize("looks", list(itertools.product([False, True], repeat=6)), ids=str)
+def test_a_copy_over_an_older_one_is_looked_at_while_it_is_made(src: Path, looks: tuple[bool, ...]) -> None:
+    """Whenever one looks at a copy that is written over an older one, also at an original of which nothing was known: no row twice."""
+    query, log, copy = Query(src), src / "app.log", src / "app.log.1"
+    add(log, "1\n2\n")
+    shutil.copyfile(log, copy)
+    os.truncate(log, 0)
+    assert query.run() == ["1", "2"]
+    steps: list[Callable[[], None]] = [
+        lambda: add(log, "3\n4\n"),
+        lambda: os.truncate(copy, 0),
+        lambda: add(copy, "3\n"),
+        lambda: add(copy, "4\n"),
+        lambda: os.truncate(log, 0),
+        lambda: add(log, "5\n"),
+    ]
+    for step, look in zip(steps, looks, strict=True):
+        step()
+        if look:
+            query.run()
+    query.run()
+    age(copy, 600)
+    query.run()
+    assert sorted(query.rows) == ["1", "2", "3", "4", "5"]
 
 
 @pytest.mark.parametrize("restart", [False, True])

@@ -37,6 +37,10 @@ that (`follow.seen`). The failures that this prevents; users of Fluent Bit, Vect
     of that is planned, and the original is cut. The copy is shorter than what was read, and of no earlier position. Rule: names are
     listed once more after sizes, and a size counts only if no copy has come meanwhile; a copy that was seen is marked
     (`Beside.mark`) before its original is planned further.
+14. *A copy is put over an older one*: `cp app.log app.log.1` writes into the file that the last rotation left, or the copy gets the
+    number of one that was just removed. It has a known identity and other bytes, as a file has that was cut, and if it were read from
+    its beginning, all that its original had would come twice. Rule: a file that is cut is looked at as a new one is (5), before it is
+    begun again.
 
 A file has one state, whatever names lead to it: of two links to one inode one is followed. Empty files have none. State is O(files that
 are there): files that grow are in the offset, and closed files are beside it if there is a place for that (`stateLocation`). State that

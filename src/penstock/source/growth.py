@@ -110,6 +110,16 @@ class Beside:
         except NotThere:
             return None
 
+    def goes_on(self, file: Growing, now: FileVersion) -> bool | None:
+        """Tell whether a file's present version begins with what was seen; `None` if it has moved while it was looked at."""
+        try:
+            with self.open(file if file.place else now) as handle:
+                if handle.info().identity != now.identity:
+                    return None
+                return _has_kept(handle, file)
+        except NotThere:
+            return None
+
     def has_all_of(self, other: FileVersion, file: Growing) -> bool:
         """Tell whether a file begins with all that was read of another one."""
         return file.at > 0 and other.size >= file.at and self.seen(other, file.at) == file.digest

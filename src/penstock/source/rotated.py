@@ -8,16 +8,15 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import NotThere, StorageError
+from penstock.errors import StorageError
 from penstock.formats.codecs import codec_of, unreadable
 from penstock.formats.encryption import is_encrypted
 from penstock.source.cursor import FileVersion
-from penstock.source.follow import seen
 from penstock.source.growth import COPY_NS, Away, Beside, Growing, is_named_like
 from penstock.source.scan import Changes, Scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.options import Options
     from penstock.storage import Storage
@@ -97,12 +96,14 @@ class GrowingFiles:
     def _matched(self) -> list[FileVersion]:
         """Bring followed files up to date; return the files that are not followed yet, an original before its copies."""
         gone, cut, known = self._sorted_out()
-        new = self._unknown(known, {now.identity for _, now in cut})
+        cut, over = self._put_over(cut, gone, self._unknown(known, {now.identity for _, now in cut}))
+        new = self._unknown(known - {now.path for _, now in over}, {now.identity for _, now in cut})
         for file in gone:
             new = self._find_moved(file, new)
         for file, now in cut:
-            later = self._listing.now.get(now.path, now)
-            new = self._begin_again(file, later if later.identity == now.identity else now, new)
+            new = self._begin_again(file, self._listing.latest(now), new)
+        for file, now in over:
+            new = self._find_copied(file, now, new)
         return sorted(new, key=lambda file: (len(file.path), file.order))  # a copy has the longer name
 
     def _sorted_out(self) -> tuple[list[Growing], list[tuple[Growing, FileVersion]], set[str]]:
@@ -129,6 +130,22 @@ class GrowingFiles:
         self.files = kept
         return gone, cut, known
 
+    def _put_over(
+        self, cut: list[tuple[Growing, FileVersion]], gone: list[Growing], new: list[FileVersion]
+    ) -> tuple[list[tuple[Growing, FileVersion]], list[tuple[Growing, FileVersion]]]:
+        """Divide cut files: into those to begin again, and those that a copy of another file was put over (failure 14)."""
+        originals = [file for file in (*gone, *(file for file, _ in cut)) if file.at]
+        begun: list[tuple[Growing, FileVersion]] = []
+        over: list[tuple[Growing, FileVersion]] = []
+        for file, now in cut:
+            later = self._listing.latest(now)
+            is_copy = file.place is None and (
+                any(self.beside.is_copy(later, other) for other in originals if other is not file)
+                or self._waits_as_copy(later, new)
+            )
+            (over if is_copy else begun).append((file, now))
+        return begun, over
+
     def _there(self, file: Growing, by_identity: Mapping[str, FileVersion]) -> FileVersion | None:
         """Return the present version of a file: under its path, or under another path if it was renamed."""
         now = self._listing.now.get(file.path)
@@ -151,7 +168,7 @@ class GrowingFiles:
 
     def _brought_up(self, file: Growing, now: FileVersion) -> bool:
         """Update a file to its present version; `False` if that begins with other bytes than were seen."""
-        goes_on = (now.size, now.modified_ns) == (file.size, file.modified_ns) or self._goes_on(file, now)
+        goes_on = (now.size, now.modified_ns) == (file.size, file.modified_ns) or self.beside.goes_on(file, now)
         if goes_on:
             if now.size < file.size and file.unread and not self._is_copied(file):
                 self._losses.cut(file, now, min(file.unread, file.size - now.size), "there")
@@ -169,16 +186,6 @@ class GrowingFiles:
                 names.setdefault(file.identity or path, file)
         return list(names.values())
 
-    def _goes_on(self, file: Growing, now: FileVersion) -> bool | None:
-        """Tell whether the present file begins with what was seen; `None` if it has moved while it was looked at."""
-        try:
-            with self.beside.open(file if file.place else now) as handle:
-                if handle.info().identity != now.identity:
-                    return None
-                return not file.at or seen(handle, file.at) == file.digest
-        except NotThere:
-            return None
-
     def _find_moved(self, file: Growing, new: list[FileVersion]) -> list[FileVersion]:
         """Continue a file that is gone in the file that has its bytes; return the rest of the new files."""
         for other in sorted(
@@ -195,6 +202,15 @@ class GrowingFiles:
         else:
             self._losses.gone(file, self._storage.now_ns())
         return new
+
+    def _find_copied(self, file: Growing, now: FileVersion, new: list[FileVersion]) -> list[FileVersion]:
+        """Continue a file that a copy was put over in a copy of it, if there is one; return the rest of the new files."""
+        copies = [other for other in new if other.path != now.path and file.at and self.beside.is_copy(other, file)]
+        if copies:
+            self._go_on_in(copies[0], file)
+        elif file.unread:
+            self._losses.cut(file, now, file.unread, "where its original had been read to")
+        return [other for other in new if other not in copies[:1]]
 
     def _go_on_in(self, copy: FileVersion, file: Growing) -> None:
         """Follow a copy from where the file was; if the copy is shorter, all of it was read, and the file grew after it was copied."""
@@ -226,11 +242,11 @@ class GrowingFiles:
             self._losses.cut(file, now, file.unread, "its beginning")
         return new
 
-    def _waits_as_copy(self, file: FileVersion) -> bool:
-        """Tell whether a new file may be a copy of a file that is about to be cut (failure 5)."""
+    def _waits_as_copy(self, file: FileVersion, new: Sequence[FileVersion] = ()) -> bool:
+        """Tell whether a file may be a copy of a file, followed or new, that is about to be cut (failure 5)."""
         if file.modified_ns < self._storage.now_ns() - COPY_NS:
             return False
-        for known in self.files:
+        for known in (*self.files, *(Growing(f.path, f.identity, 0, "", f.size, f.modified_ns) for f in new)):
             if self.beside.may_be_copy(file, known):
                 self.beside.mark(known, file)
                 return True
@@ -268,6 +284,11 @@ class Listing:
         later, self._later = self._later, Changes()
         self._take_in(later)
         self._take_in(self._changes(self.now.keys() - closed))
+
+    def latest(self, file: FileVersion) -> FileVersion:
+        """Return a file as the last look has it, if that still shows the same file."""
+        now = self.now.get(file.path, file)
+        return now if now.identity == file.identity else file
 
     def come_since(self, followed: set[str]) -> list[FileVersion]:
         """List names again; return the files that are not followed, and have come, or grown, since the last look. `now` stays."""
