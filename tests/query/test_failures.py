@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -55,6 +56,18 @@ def test_a_python_worker_that_cannot_be_started_is_told(words: str, monkeypatch:
     assert words.rstrip(".").partition(": error")[0] in error.message
     assert "PYSPARK_PYTHON='/opt/python'" in error.message
     assert "penstock doctor" in error.message
+
+
+@pytest.mark.parametrize("python", ["python3", sys.executable])
+def test_a_python_worker_without_our_packages_is_told(python: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark takes the first `python3` of the PATH, which is not that of an environment that nobody has activated."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    session = SimpleNamespace(sparkContext=SimpleNamespace(pythonExec=python))
+    text = "Traceback (most recent call last):\n  File 'worker.py'\nModuleNotFoundError: No module named 'psutil'\n"
+    error = meaning(RuntimeError(text), "/ck", cast("Any", session))
+    assert isinstance(error, errors.DependencyError)
+    assert "No module named 'psutil'" in error.message
+    assert (f"set PYSPARK_PYTHON={sys.executable}" in error.message) == (python == "python3")
 
 
 def test_of_what_is_not_known_the_cause_is_told_and_not_the_plan() -> None:

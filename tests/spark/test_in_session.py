@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -21,6 +24,7 @@ from penstock.sink.existing import sink_ids
 from penstock.sink.sink import Sink
 from penstock.storage import LocalStorage
 from penstock.verify import verify
+from tests.support.follows import follows
 from tests.support.wait import wait_for
 
 if TYPE_CHECKING:
@@ -39,6 +43,29 @@ if TYPE_CHECKING:
     from tests.support.stage import Stage
 
 pytestmark = [pytest.mark.spark]
+
+
+# A session that a user has made, with a `python3` on the PATH that is not the Python of the program.
+FOLLOWED = """
+import os, re, sys
+from pyspark.sql import SparkSession
+import penstock
+from penstock.errors import DependencyError
+
+def session():
+    return SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+
+spark = session()
+for name in (None, "orders"):
+    try:
+        penstock.ingest(spark, sys.argv[1], sys.argv[2], sink={} if name is None else {"queryName": name})
+    except DependencyError as error:
+        advice = re.search(r"set (PYSPARK_PYTHON)=(.*) before the session starts", error.message)
+        print("TOLD", "python3" in error.message)
+spark.stop()
+os.environ[advice[1]] = advice[2]
+print("ROWS", penstock.ingest(session(), sys.argv[1], sys.argv[2]).rows)
+"""
 
 
 class Heard(StreamingQueryListener):
@@ -273,3 +300,19 @@ def test_a_format_that_spark_does_not_find_is_no_obstacle(spark: SparkSession, s
     assert variables_of(spark, "penstock").containsKey(ADDED[-1])
     stage.put("a", "1")
     assert run(spark, stage, sink={"queryName": "orders"}).rows == 1
+
+
+@pytest.mark.slow
+@follows("PST-103")
+def test_workers_with_another_python(stage: Stage) -> None:
+    """A virtual environment that is not activated: Spark takes another `python3`, without our packages. The advice leads out of it."""
+    stage.put("a", "1")
+    other = stage.root / "bin" / "python3"
+    other.parent.mkdir()
+    other.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
+    other.chmod(0o755)
+    environment = os.environ | {"PATH": f"{other.parent}{os.pathsep}{os.environ['PATH']}"}
+    environment.pop("PYSPARK_PYTHON", None)
+    command = [sys.executable, "-c", FOLLOWED, str(stage.src), str(stage.dst)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split("\n")[:-1] == ["TOLD True", "TOLD True", "ROWS 1"], done.stderr[-3000:]

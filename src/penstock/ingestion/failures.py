@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ _NO_WORKER = re.compile(
     r"|Bad data in \S+ standard output|Cannot run program \"[^\"\n]*\"",
     re.MULTILINE,
 )
+# What a Python worker says that has another Python than this process, without what Penstock needs.
+_NOT_IMPORTED = re.compile(r"ModuleNotFoundError: No module named '[\w.]+'")
 _FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _STATE_OF_QUERY = "\n=== Streaming Query ==="  # Spark's offsets and plans follow, pages long
 _JVM_ENDED = (
@@ -42,7 +45,7 @@ def meaning(error: Exception, checkpoint: str, spark: SparkSession) -> errors.Pe
     if ours is not None:
         return ours
     text = _with_causes(error)
-    known = _of_checkpoint(text, checkpoint) or _of_workers(text)
+    known = _of_checkpoint(text, checkpoint) or _of_workers(text, spark)
     if known is not None:
         return known
     return errors.PenstockError(_JVM_ENDED if not is_remote(spark) and has_ended(spark) else _unknown(error))
@@ -84,17 +87,35 @@ def _of_checkpoint(text: str, checkpoint: str) -> errors.PenstockError | None:
     return None
 
 
-def _of_workers(text: str) -> errors.PenstockError | None:
+def _of_workers(text: str, spark: SparkSession) -> errors.PenstockError | None:
     """Return the error for a text about Spark's Python workers, None if the text is about something else."""
+    if missing := _NOT_IMPORTED.search(text):
+        return errors.DependencyError(
+            f"a Python worker of Spark has failed ({missing[0]}); its Python is {_python_of(spark)}: install there what is missing; "
+            "nothing of this batch is visible, and the same call goes on from there"
+        )
     absent = _NO_WORKER.search(text)
     if absent is None:
         return None
-    named = os.environ.get("PYSPARK_PYTHON")
-    python = f"PYSPARK_PYTHON={named!r}" if named else f"this Python, {sys.executable!r}"
     return errors.DependencyError(
-        f"Spark could not start a Python worker ({absent[0]}); its Python is {python}: see what `penstock doctor` says of it; "
+        f"Spark could not start a Python worker ({absent[0]}); its Python is {_python_of(spark)}: see what `penstock doctor` says of it; "
         "on a machine that is very busy the same call may do; nothing of this batch is visible, and it goes on from there"
     )
+
+
+def _python_of(spark: SparkSession) -> str:
+    """Return which Python the workers of a session have, and what to do if it is another one than this.
+
+    Where nobody says which to take, Spark takes the first `python3` on the PATH, also in a virtual environment that is not activated.
+    """
+    named = os.environ.get("PYSPARK_PYTHON")
+    if named:
+        return f"PYSPARK_PYTHON={named!r}"
+    taken = None if is_remote(spark) else spark.sparkContext.pythonExec
+    if taken in {None, sys.executable}:
+        return f"this Python, {sys.executable!r}"
+    where = shutil.which(taken) or "not on the PATH"
+    return f"{taken!r} ({where}), not this one (set PYSPARK_PYTHON={sys.executable} before the session starts)"
 
 
 def _with_causes(error: BaseException | None) -> str:

@@ -120,8 +120,8 @@ class QueryHere:
     def _plan(self, number: int, end: dict[str, Any]) -> None:
         try:
             Entries(self.checkpoint).plan(number, json.dumps(end))
-        except AlreadyThere as error:
-            raise self._overtaken() from error
+        except AlreadyThere:
+            raise self._overtaken() from None
 
     def _overtaken(self) -> Fenced:
         msg = (
