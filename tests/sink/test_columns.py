@@ -154,7 +154,7 @@ def test_any_text_is_a_name_of_its_own(named: Output, values: list[str]) -> None
             "there is no column 'nam'; the data has value, name; fields that are no columns are {sink}, {writer}",
         ),
         ("{name}", r"add {seq}"),
-        ("{name:%Y}-{seq}", "needs a timestamp or a date"),
+        ("{name:%Y}-{seq}", "needs a timestamp or a date, 'name' is string; read the column as one, by its type"),
         ("{name!r}-{seq}", "without '!'"),
         ("{}-{seq}", "a field without a name"),
         ("{name}/{seq}", "without '/'"),

@@ -674,6 +674,20 @@ def test_a_copy_over_an_older_one_is_looked_at_while_it_is_made(src: Path, looks
     assert sorted(query.rows) == ["1", "2", "3", "4", "5"]
 
 
+def test_a_closed_log_is_cut_behind_its_copy(src: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among many files a closed one has its turn seldom; while a copy of it waits, it is looked at each time."""
+    monkeypatch.setattr(scan, "_LOOK_AGAIN", 0)
+    query = Query(src, closeAfter="0")
+    add(src / "app.log", "1\n2\n")
+    assert query.run() == ["1", "2"]
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    assert query.run() == []
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "3\n")
+    age(src / "app.log.1", 600)
+    assert query.run() == ["3"]
+
+
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_copy_that_was_overtaken_is_known_after_a_restart(src: Path, restart: bool) -> None:
     """The offset says how far the file was planned when it was copied: another driver does not read the shorter copy again."""

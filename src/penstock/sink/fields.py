@@ -150,7 +150,10 @@ def _field(where: str, name: str, spec: str, schema: pa.Schema) -> Field:
     check_tells(where, spec)
     path, kind = _found(where, name, schema)
     if spec and not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
-        msg = f"{where}: {{{name}:{spec}}} needs a timestamp or a date, {name!r} is {kind}"
+        msg = (
+            f"{where}: {{{name}:{spec}}} needs a timestamp or a date, {name!r} is {kind}; read the column as one, by its type in the "
+            "schema, or make one of it in the query: to_timestamp of a text, timestamp_millis or timestamp_seconds of a number"
+        )
         raise TemplateError(msg)
     if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         msg = f"{where}: a column of type {kind} cannot name a directory or a file; choose another than {name!r}"

@@ -41,6 +41,8 @@ that (`follow.seen`). The failures that this prevents; users of Fluent Bit, Vect
     number of one that was just removed. It has a known identity and other bytes, as a file has that was cut, and if it were read from
     its beginning, all that its original had would come twice. Rule: a file that is cut is looked at as a new one is (5), before it is
     begun again.
+15. *A log that is closed (8) is cut.* Among many files a closed one has its turn seldom; if its copy has stood still for `COPY_NS` by
+    then, the copy would be read as a file of its own. Rule: as long as a copy waits, its original is looked at each time.
 
 A file has one state, whatever names lead to it: of two links to one inode one is followed. Empty files have none. State is O(files that
 are there): files that grow are in the offset, and closed files are beside it if there is a place for that (`stateLocation`). State that

@@ -40,6 +40,7 @@ class GrowingFiles:
         self.files = [Growing.of(entry) for entry in form.get("growing", ())]
         self.files += [Growing.of(entry, closed=True) for entry in form.get("closed", ())]
         self._losses = Losses(root, form)
+        self._originals: set[str] = set()  # of which a copy may wait: they are looked at even if they are closed
 
     @property
     def listed_ns(self) -> int | None:
@@ -76,7 +77,8 @@ class GrowingFiles:
 
     def _refresh(self) -> None:
         self.beside.again()
-        self._listing.look({file.path for file in self.files if file.closed})
+        self._listing.look({file.path for file in self.files if file.closed} - self._originals)
+        self._originals = set()
         for file in self._matched():
             known = self._losses.back(file, self.beside)
             if known is not None:
@@ -249,6 +251,7 @@ class GrowingFiles:
         for known in (*self.files, *(Growing(f.path, f.identity, 0, "", f.size, f.modified_ns) for f in new)):
             if self.beside.may_be_copy(file, known):
                 self.beside.mark(known, file)
+                self._originals.add(known.path)
                 return True
         return False
 
