@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 from penstock import failpoints, unique
-from penstock.errors import NoSpace, StorageError
+from penstock.errors import Fenced, FilesCleaned, NoSpace, StorageError
 from penstock.options import SINK, parse
 from penstock.sink.sink import Batch, Begun, Sink, TaskResult
+from penstock.source.cleaned import Marks, Reached, check_not_cleaned_since, home_of
 from penstock.storage import HdfsStorage, _hdfs
 from tests.support.hdfs import MiniHdfs
 
@@ -289,6 +290,58 @@ def test_a_zombies_segment_appears_after_the_commit(hdfs: MiniHdfs, sink: Sink) 
     before = set(sink.storage.names(sink.staging))
     write(sink, begun, 0, 1)
     assert len(set(sink.storage.names(sink.staging)) - before) == 1
+
+
+def test_an_overtaken_driver_is_fenced_wherever_it_stands(hdfs: MiniHdfs) -> None:
+    """Another driver sweeps the file that a task still writes, and takes the number of the commit: `Fenced`, and nothing else."""
+    root = f"{hdfs.url}/{unique.token()}"
+    sink = Sink(HdfsStorage(hdfs.authority), root, parse(SINK, {"path": root}, what="sink"), "s")
+    batch = Batch("q", 0, "offsets of 0")
+    begun = sink.begin("driver 1", batch)
+    staged = [write(sink, begun, 0, writer) for writer in range(WRITERS)]
+
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"value": ["x" * 5000] * 2000})
+        assert len(set(sink.storage.names(sink.staging))) > len(staged)
+        taken = sink.begin("driver 2", batch)
+        sink.commit(batch, [write(sink, taken, 0, writer) for writer in range(WRITERS)])
+        yield pa.record_batch({"value": ["x" * 5000] * 2000})
+
+    with pytest.raises(Fenced, match="let it start again to take the sink over"):
+        sink.write(begun, "q", 0, 0, pa.schema([("value", pa.string())]), overtaken())
+    with pytest.raises(Fenced, match="let it start again to take the sink over"):
+        sink.commit(batch, staged)
+    sink.finish()
+    assert hdfs.lines(root) == expected(1)
+
+
+def test_what_a_failed_task_staged_is_closed_and_gone(hdfs: MiniHdfs, sink: Sink) -> None:
+    """A task whose rows end with an error in the middle of a pack, and after whole parts, leaves no file, open or closed."""
+    begun = sink.begin("driver", Batch("q", 0, "offsets of 0"))
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        for _ in range(3):
+            yield pa.record_batch({"value": [f"{line}" for line in range(LINES)]})
+        msg = "the rows end here"
+        raise ValueError(msg)
+
+    with pytest.raises(ValueError, match="the rows end here"):
+        sink.write(begun, "q", 0, 0, pa.schema([("value", pa.string())]), failing())
+    assert list(sink.storage.names(sink.staging)) == []
+
+
+def test_marks_of_what_was_cleaned(hdfs: MiniHdfs) -> None:
+    """The last mark of a reader alone stays; a checkpoint that knows less is refused, one that knows as much is not."""
+    storage, root = HdfsStorage(hdfs.authority), f"{hdfs.url}/{unique.token()}"
+    storage.make_directory(home_of(root, "r"))
+    for files in (3, 5, 4, 5):
+        Marks(storage, root).mark("r", Reached(0, files))
+    Marks(storage, root).mark("r", Reached(1, 2))
+    assert list(storage.names(home_of(root, "r"))) == ["cleaned-1-2"]
+    offset = {"reader": "r", "resets": 1, "cursor": None}
+    check_not_cleaned_since(storage, root, {**offset, "read": [2, 0]})
+    with pytest.raises(FilesCleaned, match="found 1 file planned, expected 2 or more"):
+        check_not_cleaned_since(storage, root, {**offset, "read": [1, 0]})
 
 
 def test_a_batch_waits_for_two_closes(hdfs: MiniHdfs) -> None:

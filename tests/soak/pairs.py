@@ -466,12 +466,12 @@ class Run:
         """Do what is to happen between two runs; return directories, and copies that are to be put back after the next one."""
         case, between = self.case, self.case.get("between")
         there = [path for path in (self._dst, self._checkpoint) if path.exists()]
+        self._read_before = {made.path for made in self._files.read}
         if between == "moved":
             for path in there:
                 path.rename(path.with_name(f"{path.name}2"))
             self._dst, self._checkpoint = self.room / "out2", self.room / "checkpoint2"
         elif between == "restored" or (between == "kept" and self._names_tell):
-            self._read_before = {made.path for made in self._files.read}
             aside = self.room / "aside"
             aside.mkdir(exist_ok=True)
             copies = [(path, path.with_name(f"{path.name}-copy")) for path in (*there, aside)]
@@ -490,8 +490,9 @@ class Run:
 
     @property
     def _names_tell(self) -> bool:
-        """Whether each finished file has a name that only this sink gives."""
-        return not {"sink.fileName", "sink.growing", "source.cleanSource"} & self.case.chosen.keys()
+        """Whether each finished file has a name that only this sink gives, and none is elsewhere; and the input stays."""
+        unfit = {"sink.fileName", "sink.growing", "source.cleanSource", "source.quarantineLocation"}
+        return not unfit & self.case.chosen.keys()
 
     def _restored(self, copies: list[tuple[Path, Path]]) -> None:
         """Put copies back, and run again; what was cleaned, or finished and kept, since they were made is reported before a row is."""
@@ -523,11 +524,8 @@ class Run:
                 shutil.copytree(copy / "_penstock", path / "_penstock")
 
     def _finished(self) -> set[Path]:
-        """Return the visible files, and those of what was set aside outside of the state."""
-        files = [*self._dst.rglob("*"), *(self.room / "aside").rglob("*")]
-        return {
-            path for path in files if path.is_file() and not any(part.startswith("_penstock") for part in path.parts)
-        }
+        """Return the visible files."""
+        return {path for path in self._dst.rglob("*") if path.is_file() and "_penstock" not in path.parts}
 
     def _decided(self) -> set[str]:
         """Return the names of the files that the ledger has, and of those that are no data."""
@@ -565,8 +563,13 @@ class Run:
             proof.verified(self._verify())
             if not case.get("source.files") and not case.on("source.cleanSource", "delete"):
                 source = self._verify("--source", *self._paths()[:1])["source"]
-                # Where a moved checkpoint is now, only a batch notes, and there may have been nothing to read since.
-                is_untold = case.on("between", "moved") and "which of them were read is unknown" in source["reason"]
+                # Where a moved checkpoint is now, only a batch notes.
+                is_read_on = {made.path for made in self._files.read} - self._read_before
+                is_untold = (
+                    case.on("between", "moved")
+                    and not is_read_on
+                    and "which of them were read is unknown" in source["reason"]
+                )
                 assert source["proved"] or is_untold, source
         except AssertionError as error:
             msg = f"{case}\n{error}"
