@@ -198,6 +198,46 @@ def test_a_run_from_before_the_log_needs_its_first_record(storage: Storage) -> N
         rows(storage, begun, end)
 
 
+@pytest.mark.parametrize("appended", [0, 5, 10, 30])
+@pytest.mark.parametrize("segment_size", [4096, 64 << 20])
+def test_a_log_that_was_put_back_and_appended_to(tmp_path: Path, appended: int, segment_size: int) -> None:
+    """Records that were appended to a copy of the log, before the place where the query was, were never read, without a word."""
+    disk, log, copy = LocalStorage(), str(tmp_path / "log"), tmp_path / "copy"
+
+    def append(records: list[bytes]) -> None:
+        with Writer(log, segment_size=segment_size, storage=disk) as writer:
+            writer.append_many(records)
+
+    append([b"a%03d" % number for number in range(10)])
+    shutil.copytree(log, copy)
+    append([b"b%03d" % number for number in range(10)])
+    end = planned(disk, root=log)
+    assert planned(disk, end, root=log) == end
+    shutil.rmtree(log)
+    shutil.copytree(copy, log)
+    if appended:
+        append([b"c%03d" % number for number in range(appended)])
+    with pytest.raises(PositionError, match=r"is not a position of|put back from an older copy.*startingFrom"):
+        planned(disk, end, root=log)
+    begun = runs.begin(log, "2:0" if appended else "latest", disk)
+    assert [record for _, record in rows(disk, begun, planned(disk, begun, root=log), root=log)] == [
+        b"c%03d" % number for number in range(appended)
+    ]
+
+
+def test_a_run_of_an_earlier_version_goes_on(storage: Storage) -> None:
+    """Its offset has no checksum: nothing is compared, and the next one has it."""
+    with Writer(ROOT, storage=storage) as writer:
+        writer.append(b"a")
+    end = planned(storage)
+    assert len(end.pop("check")) == 16
+    with Writer(ROOT, storage=storage) as writer:
+        writer.append(b"b")
+    after = planned(storage, end)
+    assert [record for _, record in rows(storage, end, after)] == [b"b"]
+    assert "check" in after
+
+
 def test_another_log_under_the_same_name(tmp_path: Path) -> None:
     """Failure 5: a log that was removed and begun anew is refused, also after it grew; so is an older copy that was put back."""
     root, storage = str(tmp_path / "log"), LocalStorage()

@@ -251,7 +251,8 @@ def _streams(source: _Chunks, new: Callable[[], _Unpacker], padding: bytes = b""
 
 
 def _gzip(source: _Chunks) -> Iterator[bytes]:
-    return _streams(source, lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP))
+    # Tapes and block devices leave zeros after a member, which the command `gzip` passes over, too.
+    return _streams(source, lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP), b"\0")
 
 
 def _bzip2(source: _Chunks) -> Iterator[bytes]:

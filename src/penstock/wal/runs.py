@@ -12,7 +12,9 @@ harmless:
 3. The segment in which a run ended was read to its end, and purged. Rule: that is where the next one begins
    (`Reader.seek`).
 4. A purge removed records that were not read, or the log was restored from a copy that ends earlier. Rule:
-   `PositionError`; nothing is skipped.
+   `PositionError`; nothing is skipped. To detect the copy if it was appended to since, up to the end of the last run or further: the
+   offset has the checksum before its position (`check`), which all checksums before it go into, and it is compared. If that segment was
+   purged since, there is nothing to compare with.
 5. The log was removed, and begun again under the same name. Rule: the offset names the log, by its id.
 6. A run began before there was a log. Rule: it begins with record number 0, or it fails.
 7. The first run is read again, and has no start: Spark keeps no offset before it, and asks for one at each start, when
@@ -24,6 +26,7 @@ harmless:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import DamagedState, OptionError, PositionError
+from penstock.errors import DamagedState, NotThere, OptionError, PositionError
 from penstock.wal import form
 from penstock.wal.form import Position
 from penstock.wal.log import Log
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 
 SCHEMA = pa.schema([("segment", pa.int32()), ("offset", pa.int64()), ("record", pa.binary())])
 VERSION = 1
-_BEGIN, _FROM = "begin", "from"
+_BEGIN, _FROM, _CHECK = "begin", "from", "check"
 NO_LOG = Position(0, 0)  # before the first record of a log that does not exist yet
 _ARROW_BYTES = 1 << 20  # small groups are combined until they have this size
 
@@ -107,6 +110,8 @@ class LogPlanner:
         if self._reader is None or self._at != start:
             self.close()
             self._reader = _reader(self._directory, run, self._storage)
+            if self._reader.log.hex() == run.log:  # another log is told when it has something to read
+                self._check_before(start, run.start)
         self._at = None
         cuts: list[Position] = []
         left, last = split, None
@@ -118,8 +123,23 @@ class LogPlanner:
         self._at = _begun_at(start, _offset(start["log"], run.end)) if _BEGIN in start else start
         if last is not None:  # everything before the last segment is durable, or that segment would not exist
             self._storage.persist(self._directory, [path_of("", last.end.segment)[1:]])
-            self._at = _begun_at(start, _offset(last.log, last.end, cuts))
+            self._at = _begun_at(start, _offset(last.log, last.end, cuts) | {_CHECK: f"{last.batch.check:016x}"})
         return self._at
+
+    def _check_before(self, start: dict[str, Any], at: Position) -> None:
+        """Raise `PositionError` if the log has other records before an offset than were read (failure 4)."""
+        if _CHECK not in start:
+            return
+        begin = at.offset - form.GROUP_HEAD_BYTES - form.CHECK_BYTES
+        with suppress(NotThere), self._storage.open(path_of(self._directory, at.segment)) as segment:
+            check = f"{int.from_bytes(segment.read(begin, form.CHECK_BYTES), 'little'):016x}"
+            if check != start[_CHECK]:
+                msg = (
+                    f"the log {self._directory!r} has other records before {at} than were read: checksum {check}, expected "
+                    f"{start[_CHECK]}; it was put back from an older copy and appended to since: restore the log that was read, or give "
+                    "the query a new checkpoint, with startingFrom where the copy ended"
+                )
+                raise PositionError(msg)
 
     def _within(self, reader: Reader, run: LogRun, size: int | None, until: Position | None) -> Iterator[_Group]:
         """Yield the groups of the next run; the arguments are those of `plan`."""
