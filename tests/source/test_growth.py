@@ -25,7 +25,7 @@ def test_two_earlier_positions_are_kept() -> None:
     """One was left at least `COPY_NS` ago, and one is later: a copy that is still being made is shorter than the file by now."""
     file = growing()
     file.is_planned_to(10, "a", 1)
-    assert file.earlier == (), "of its beginning nothing can be recognised"
+    assert not file.earlier, "of its beginning nothing can be recognised"
     file.is_planned_to(20, "b", 2)
     file.is_planned_to(30, "c", 3)
     assert file.earlier == ((10, "a", 2), (20, "b", 3))
