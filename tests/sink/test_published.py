@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,29 @@ def test_a_busy_sink_starves_no_other(output: Output) -> None:
     for _ in range(2):
         start = reader.plan(start, 1)
     assert start["published"]["b"][0] == 1
+
+
+def test_a_sink_without_news_leaves_its_share_to_others(output: Output) -> None:
+    """Two sinks share a batch of ten; the one that had nothing in the last batch is asked first, and the busy one gets all ten."""
+    publish(output, "a", files=30)
+    publish(output, "b")
+    reader = source(output)
+    places = [reader.begin()]
+    for _ in range(3):
+        places.append(reader.plan(places[-1], 10))
+    assert [len(source(output).events(*ends)) for ends in pairwise(places)] == [6, 5, 10]
+
+
+def test_a_batch_that_was_just_planned_is_not_read_again(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark asks for the events of the batch that it has planned, and those are at hand; of another batch they are read."""
+    publish(output, "a", files=3)
+    reader = source(output)
+    start = reader.begin()
+    end = reader.plan(start)
+    monkeypatch.setattr(reader, "_log", None)
+    assert len(reader.events(start, end)) == 3
+    with pytest.raises(TypeError):
+        reader.events(end, start)
 
 
 def test_latest_is_one_moment(output: Output) -> None:

@@ -11,7 +11,7 @@ import pytest
 from penstock import clock, failpoints
 from penstock.errors import FilesCleaned
 from penstock.query.offset import summed
-from penstock.source.cleaned import Marks, Reached, check_not_cleaned_since
+from penstock.source.cleaned import Marks, Reached, check_not_cleaned_since, home_of
 from penstock.storage import LocalStorage
 from penstock.testing import FakeClock
 from tests.source.test_clean import Query, archiving, put, there
@@ -246,3 +246,36 @@ def test_a_copy_is_refused_also_if_the_query_does_not_clean_any_more(src: Path, 
     source.restart()
     with pytest.raises(FilesCleaned):
         source.plan()
+
+
+def test_a_mark_of_another_is_made_durable_and_then_known(src: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who put the mark may have died before it was durable, so it is synced; this process then knows it, and touches nothing."""
+    at = Reached(0, 3)
+    LocalStorage().make_directory(home_of(str(src), "r"))
+    Marks(LocalStorage(), str(src)).mark("r", at)
+    synced: list[list[str]] = []
+    monkeypatch.setattr(LocalStorage, "persist", lambda _self, _home, names: synced.append(names))
+    second = Marks(LocalStorage(), str(src))
+    second.mark("r", at)
+    assert synced == [[at.mark]]
+    monkeypatch.delattr(LocalStorage, "names")
+    second.mark("r", at)
+    second.mark("r", Reached(0, 2))
+
+
+def test_what_was_planned_before_a_reset_says_nothing_about_later() -> None:
+    """A query that was set back has planned nothing since then of what it had planned before."""
+    assert Reached(1, 3).covers(Reached(1, 2))
+    assert not Reached(1, 3).covers(Reached(1, 4))
+    assert not Reached(1, 3).covers(Reached(0, 2))
+    assert not Reached(0, 3).covers(Reached(1, 2))
+
+
+@pytest.mark.parametrize("resets", [0, 1])
+def test_a_reset_is_told_only_where_there_was_one(src: Path, resets: int) -> None:
+    """The message compares numbers of files; if the reader was set back since, they count from there, and it says so."""
+    LocalStorage().make_directory(home_of(str(src), "r"))
+    Marks(LocalStorage(), str(src)).mark("r", Reached(resets, 3))
+    with pytest.raises(FilesCleaned) as caught:
+        check_not_cleaned_since(LocalStorage(), str(src), {"reader": "r", "resets": 0, "read": [1, 1]})
+    assert ("after it was set back" in caught.value.message) == bool(resets)

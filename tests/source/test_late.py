@@ -142,3 +142,64 @@ def test_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (form["dropped"], form["count"], form["accepted"]) == (15, [24, 9], 1)
     again = LateFiles.recalled({"late": form}, lambda items: items)
     assert again.to_json(lambda _: True, 0, lambda items: items)["late"] == form
+    assert listed.to_json(lambda _: True, 0, lambda items: items)["late"] == form, "what was dropped is counted once"
+
+
+def test_an_entry_that_an_offset_dropped_is_forgotten() -> None:
+    """A late file that is gone, and was gone for long, has no entry any more in the process either: it would be found late again."""
+    gone, waits = (LateFile(FileVersion(name, 1, 10, ""), 10, late.LATE) for name in ("gone", "waits"))
+    listed = LateFiles([gone, waits])
+    listed.accept([waits])
+    assert listed.to_json(lambda _: False, 10, lambda items: items)["late"]["count"] == [1, 1], "gone, but not for long"
+    assert listed.to_json(lambda _: False, 11, lambda items: items)["late"]["accepted"] == 1
+    assert (gone.file in listed, waits.file in listed) == (False, True)
+
+
+def test_an_accepted_file_that_is_found_late_again_waits() -> None:
+    """A file that has an entry keeps it: else one that was accepted would be late again, and never be read."""
+    entry = LateFile(FileVersion("f", 1, 10, ""), 10, late.LATE)
+    listed = LateFiles([entry])
+    assert listed.accept([entry]) == [entry]
+    assert listed.accept([entry]) == []
+    listed.note([entry])
+    assert (listed.awaits(entry.file), listed.unkept) == (True, False)
+    listed.planned([entry.file, entry.file])
+    assert entry.file not in listed
+
+
+def test_where_nothing_is_late_no_file_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without entries the key of a file, a digest, is not computed, although each file of each listing is asked for."""
+    monkeypatch.delattr(FileVersion, "key")
+    file = FileVersion("f", 1, 10, "")
+    listed = LateFiles()
+    listed.planned([file])
+    assert (file in listed, listed.awaits(file)) == (False, False)
+
+
+def test_accepted_files_may_take_all_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If more files are accepted than a list has room for, they all stay, and of the others is known how many there were."""
+    monkeypatch.setattr(late, "KEPT", 2)
+    files = [LateFile(FileVersion(f"f{i}", 1, i, ""), i, late.LATE) for i in range(5)]
+    listed = LateFiles(files)
+    listed.accept(files[:3])
+    form = listed.to_json(lambda _: True, 0, lambda items: items)["late"]
+    assert ([entry[0] for entry in form["files"]], form["dropped"]) == (["f0", "f1", "f2"], 2)
+
+
+def test_the_number_of_dropped_files_outlives_those_that_were_kept() -> None:
+    """If all files of the list are gone, the offset still says that others were dropped from it."""
+    listed = LateFiles([LateFile(FileVersion("gone", 1, 10, ""), 10, late.LATE)], dropped=3)
+    for _ in range(2):
+        form = listed.to_json(lambda _: False, 11, lambda items: items)["late"]
+        assert (form["files"], form["dropped"], form["count"]) == ([], 3, [3, 0])
+
+
+def test_of_files_that_are_gone_only_accepted_ones_are_told() -> None:
+    """A late file that is not there is not reported, unless it waits; one that is dismissed is never, and stays what it was."""
+    gone, waits, read = (LateFile(FileVersion(name, 1, 10, ""), 10, late.UNSURE) for name in ("gone", "waits", "read"))
+    listed = LateFiles([gone, waits, read])
+    listed.accept([waits])
+    assert listed.dismiss([read]) == [read]
+    assert listed.dismiss([read]) == []
+    assert [entry.file.path for entry in listed.entries(lambda _: False)] == ["waits"]
+    assert [entry.file.path for entry in listed.entries(lambda _: True)] == ["gone", "waits"]

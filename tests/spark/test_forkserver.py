@@ -131,6 +131,12 @@ def gone(process: psutil.Process) -> bool:
         return True
 
 
+def catches_sigterm(pid: int) -> bool:
+    """Tell whether a process has a handler for SIGTERM."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (signal.SIGTERM - 1) & 1)
+
+
 def let_go(worker: subprocess.Popen[str]) -> None:
     """Wait for the end of a process without reading its output, and close its streams."""
     worker.wait(PATIENCE_SECONDS)
@@ -203,6 +209,8 @@ def test_signal_that_ends_a_child_ends_its_client(driver: Driver) -> None:
 def test_client_passes_on_sigterm(driver: Driver) -> None:
     """Java's `destroy` reaches the child, which may end as it likes."""
     worker, child = driver.waiting()
+    # The child may be quicker than the client that has asked for it.
+    wait_for(lambda: catches_sigterm(worker.pid), "the client, which passes SIGTERM on")
     worker.terminate()
     let_go(worker)
     assert (worker.returncode, gone(child)) == (9, True)

@@ -220,7 +220,8 @@ def test_replay_to_the_checkpoint_drops_what_is_after(root: str) -> None:
         found: list[bytes] = []
         with Manager(root, found.append) as manager:
             assert manager.restore(2, to="checkpoint") == 2
-        assert found == [b"old 0", b"old 1", b"old 2"]
+            assert manager.restore() == 2, "nor in a second replay of this process"
+        assert found == [b"old 0", b"old 1", b"old 2"] * 2
     with Manager(root, found.append) as manager:
         assert manager.flushed == 2
         manager.restore(2, to="checkpoint")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     Fields = dict[int, tuple[int, bytes]]  # the type and the bytes of each field of a struct
 
@@ -86,9 +86,8 @@ class Footer:
             groups = _structs(self.fields[_GROUPS])
             return [_moved(group, None if by is None else by(number)) for number, group in enumerate(groups)]
 
-    def with_groups(self, groups: Iterable[Group]) -> bytes:
+    def with_groups(self, groups: Sequence[Group]) -> bytes:
         """Return the end of a file: this footer with other row groups."""
-        groups = list(groups)
         rows = _varint(_zigzag(sum(group.rows for group in groups)))
         form = _struct(self.fields | {_ROWS: (_I64, rows), _GROUPS: (_LIST, _list_of(group.form for group in groups))})
         return form + len(form).to_bytes(4, "little") + MAGIC

@@ -76,11 +76,11 @@ class LateFiles:
 
     def __contains__(self, file: FileVersion) -> bool:
         """Tell whether this version has an entry."""
-        return bool(self._entries) and file.key in self._entries
+        return self._entry(file) is not None
 
     def awaits(self, file: FileVersion) -> bool:
         """Tell whether this version is accepted and not planned yet."""
-        return bool(self._entries) and self._why(file) == ACCEPTED
+        return self._why(file) == ACCEPTED
 
     def awaited(self) -> set[bytes]:
         """Return the keys of the versions that are accepted and not planned yet."""
@@ -107,14 +107,18 @@ class LateFiles:
         )
         return dismissed
 
+    def _entry(self, file: FileVersion) -> LateFile | None:
+        # Mostly there are none, and each file of a listing is looked up: then its key, a digest, is not computed.
+        return self._entries.get(file.key) if self._entries else None
+
     def _why(self, file: FileVersion) -> str | None:
-        entry = self._entries.get(file.key)
+        entry = self._entry(file)
         return None if entry is None else entry.why
 
     def planned(self, files: Iterable[FileVersion]) -> None:
         """Remove the entries of files whose beginning is in a plan."""
-        for file in files if self._entries else ():
-            self._entries.pop(file.key, None)
+        for entry in filter(None, map(self._entry, files)):
+            del self._entries[entry.file.key]
 
     def entries(self, is_there: Callable[[FileVersion], bool]) -> list[LateFile]:
         """Return the entries of files that are there, and of accepted files, in the order of files, without dismissed ones."""
@@ -124,13 +128,11 @@ class LateFiles:
 
     def _bounded(self, entries: list[LateFile]) -> list[LateFile]:
         """Return as many entries as an offset may have: the accepted ones and the last of the others; count the dropped ones."""
-        if len(entries) <= KEPT:
-            return entries
         accepted = [entry for entry in entries if entry.why == ACCEPTED]
         others = [entry for entry in entries if entry.why != ACCEPTED]
-        room = max(KEPT - len(accepted), 0)
-        self._dropped += len(others) - room
-        return accepted + others[len(others) - room :]
+        surplus = max(len(others) - max(KEPT - len(accepted), 0), 0)
+        self._dropped += surplus
+        return accepted + others[surplus:]
 
     def _keep(self, is_kept: Callable[[FileVersion], bool]) -> list[LateFile]:
         """Return the entries that stay: the accepted ones, and those for which `is_kept`; drop the others."""
@@ -145,8 +147,6 @@ class LateFiles:
 
         `store` puts a long list beside the offset.
         """
-        if not self._entries and not self._dropped:
-            return {}
         kept = self._keep(lambda file: file.modified_ns >= from_ns or is_there(file))
         if not kept and not self._dropped:
             return {}
