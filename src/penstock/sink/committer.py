@@ -44,8 +44,8 @@ class Committer:
 
         Otherwise the first batch would show that, when it is committed and cannot be published.
         """
-        inside, there = (self.storage.resolve(path).rstrip("/") for path in (self.root, self.staging))
-        if there.startswith(f"{inside}/"):
+        output, staging = (self.storage.resolve(path).rstrip("/") for path in (self.root, self.staging))
+        if staging.startswith(f"{output}/"):
             return
         trial = f"{self.staging}/{TEMPORARY}{unique.token()}"
         with self.storage.create(trial) as file:
@@ -54,7 +54,7 @@ class Committer:
             try_move(self.storage, trial, self.root)
         except StorageError as error:
             msg = (
-                f"{self.staging!r} leads to {there!r}, from where files cannot be moved to {self.root!r} ({error.message}); expected a "
+                f"{self.staging!r} leads to {staging!r}, from where files cannot be moved to {self.root!r} ({error.message}); expected a "
                 "directory on the file system of the output: put it in place of the link, with all that is in it, and start again"
             )
             raise StorageError(msg) from error
