@@ -47,8 +47,8 @@ def _noting(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def call(writer: object, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - PySpark's
         result = method(writer, *given, **named)
-        said = vars(writer).setdefault(_NOTE, {})
-        said.update(_said(parameters.bind(writer, *given, **named).arguments))
+        options = vars(writer).setdefault(_NOTE, {})
+        options.update(_said(parameters.bind(writer, *given, **named).arguments))
         return result
 
     return call
@@ -59,9 +59,9 @@ def _saying(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def call(writer: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - PySpark's
-        said = vars(writer).get(_NOTE, {}) | _said(parameters.bind(writer, *given, **named).arguments)
-        folder = said.get("queryname") or (unique.token() if "sinkid" in said else None)
-        if said.get(_SINK, "").lower() in SINKS and folder and "checkpointlocation" not in said:
+        options = vars(writer).get(_NOTE, {}) | _said(parameters.bind(writer, *given, **named).arguments)
+        folder = options.get("queryname") or (unique.token() if "sinkid" in options else None)
+        if options.get(_SINK, "").lower() in SINKS and folder and "checkpointlocation" not in options:
             session = getattr(writer, "_spark", None) or writer._session  # noqa: SLF001 - PySpark's, of Connect
             location = session.conf.get(_SETTING, None)
             if location:
@@ -73,8 +73,8 @@ def _saying(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _said(arguments: dict[str, Any]) -> dict[str, str]:
     """Return the options among the arguments of one of the methods, by names in lower case, and the sink."""
-    said = {_SINK: arguments.get("source", arguments.get("format")), "queryname": arguments.get("queryName")}
-    said |= {name.lower(): value for name, value in arguments.get("options", {}).items()}
+    options = {_SINK: arguments.get("source", arguments.get("format")), "queryname": arguments.get("queryName")}
+    options |= {name.lower(): value for name, value in arguments.get("options", {}).items()}
     if "key" in arguments:
-        said[arguments["key"].lower()] = arguments["value"]
-    return {name: str(value) for name, value in said.items() if value is not None}
+        options[arguments["key"].lower()] = arguments["value"]
+    return {name: str(value) for name, value in options.items() if value is not None}
