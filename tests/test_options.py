@@ -373,9 +373,14 @@ def test_starting_from(text: str, expected: object) -> None:
 
 
 def test_a_path_is_needed() -> None:
-    """Source and sink without a path say so."""
-    with pytest.raises(OptionError, match="needs a path"):
-        parse(SINK, {}, what="sink")
+    """Source and sink without a path say so, and where a table of SQL was meant, that no `.option` of its query would help."""
+    with pytest.raises(OptionError, match=r"the source needs a path: expected \.option.*last argument$"):
+        parse(SOURCE, {}, what="source")
+    for table, what in ((SINK, "sink"), (FINISHED, "batch read"), (BATCH_SINK, "batch write")):
+        with pytest.raises(
+            OptionError, match=rf"the {what} needs a path: .*no tables of format penstock, whatever CREATE TABLE"
+        ):
+            parse(table, {}, what=what)
 
 
 @pytest.mark.parametrize("given", [{"path": "/x"}, {"url": "sqlite:///x", "table": "t"}])

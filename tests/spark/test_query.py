@@ -128,6 +128,30 @@ def test_a_checkpoint_by_its_url_is_the_one_that_spark_writes(spark: SparkSessio
     assert set(os.listdir(stage.dst / "_penstock")) == ids
 
 
+def test_a_checkpoint_that_the_session_places(spark: SparkSession, stage: Stage) -> None:
+    """`spark.sql.streaming.checkpointLocation` for queries with names: their last rows were not there at the end, or they were refused.
+
+    A query without a name has a new checkpoint each time: it is refused, unless `sinkId` says that this is meant.
+    """
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(stage.checkpoint))
+
+    def run(**options: str) -> None:
+        """Run the query with what is there."""
+        writer = read(spark, stage).writeStream.trigger(availableNow=True)
+        writer.start(str(stage.dst), format="penstock", **options).awaitTermination()
+
+    for number in range(2):
+        stage.put(f"{number}.txt", str(number))
+        run(queryName="named")
+        assert stage.lines() == {str(seen): 1 for seen in range(number + 1)}
+    assert {path.name for path in stage.checkpoint.iterdir()} == {"named"}
+    run(sinkId="other")
+    assert stage.lines() == {"0": 2, "1": 2}
+    with pytest.raises(PySparkException, match=r"give the query a name, \.queryName\('orders'\)"):
+        run()
+    assert stage.lines() == {"0": 2, "1": 2}
+
+
 def test_two_queries_into_one_directory_at_the_same_time(spark: SparkSession, stage: Stage) -> None:
     """Two queries write to one directory at the same time: each line of both is there once, in a file of that query's sink."""
     queries = []

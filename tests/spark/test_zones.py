@@ -13,6 +13,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 
 import penstock
 from penstock.errors import OptionError
+from penstock.formats.zones import zone_name
 from penstock.options import parse
 from penstock.options.internal import LIVE_SOURCE
 from penstock.query.offset import summed
@@ -170,3 +171,17 @@ def test_the_zone_that_is_asked_for_is_one(stage: Stage) -> None:
     for name, said_by in (("timeZone", "timeZone"), ("sessionTimeZone", r"spark\.sql\.session\.timeZone")):
         with pytest.raises(OptionError, match=f"{said_by}='Mars/Olympus' is not a time zone"):
             reader(stage, **{name: "Mars/Olympus"})
+
+
+def test_a_session_in_a_zone_with_a_short_name(spark: SparkSession, stage: Stage) -> None:
+    """`PST`, `JST` and the like, in which Spark sessions may be, were no zones to the source: it refused every query of theirs."""
+    names = spark._jvm.java.time.ZoneId.SHORT_IDS  # type: ignore[union-attr]
+    for name in names:
+        assert zone_name(name, "timeZone") in {name, names[name]}
+    put(stage, "json")
+    theirs = in_zone(spark, "PST")
+    reader = theirs.readStream.format("penstock").option("format", "json").option("settle", "0").schema(SCHEMA)
+    reader.load(str(stage.src)).writeStream.format("memory").queryName("pst").trigger(
+        availableNow=True
+    ).start().awaitTermination()
+    assert sorted(shown(theirs.table("pst"))) == sorted(shown(theirs.read.schema(SCHEMA).json(str(stage.src))))

@@ -40,6 +40,15 @@ if TYPE_CHECKING:
 UTC = "UTC"
 _UNSAID = "?"
 _UTC_NAMES = {"Etc/UTC", "Etc/UCT", "Etc/GMT", "Etc/Zulu", "Etc/Universal", "Etc/Greenwich", "Zulu", "UCT", "Universal"}
+# Short names that Java has and the tz database has not (`java.time.ZoneId.SHORT_IDS`): a session of Spark may be in such a zone.
+_OF_JAVA = {
+    "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires", "ART": "Africa/Cairo",
+    "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka", "CAT": "Africa/Harare", "CNT": "America/St_Johns",
+    "CST": "America/Chicago", "CTT": "Asia/Shanghai", "EAT": "Africa/Addis_Ababa", "ECT": "Europe/Paris",
+    "IET": "America/Indiana/Indianapolis", "IST": "Asia/Kolkata", "JST": "Asia/Tokyo", "MIT": "Pacific/Apia", "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland", "PLT": "Asia/Karachi", "PNT": "America/Phoenix", "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles", "SST": "Pacific/Guadalcanal", "VST": "Asia/Ho_Chi_Minh",
+}  # fmt: skip
 _MICROS = 1_000_000
 _YEARS_CACHED = 20_000
 _DAY = 86_400
@@ -52,8 +61,10 @@ _CYCLE = 146_097 * _DAY * _MICROS  # the calendar and the rules repeat after 400
 def zone_name(name: str, said_by: str) -> str:
     """Return the name of a zone, `UTC` for all names of UTC: an IANA name (`Europe/Berlin`) or an offset (`+05:30`, `UTC-3`).
 
-    Raises `OptionError`, which names `said_by` as where the name was given, for anything else.
+    Short names, such as `PST`, are those of Java, and so of Spark. Raises `OptionError`, which names `said_by` as where the name was
+    given, for anything else.
     """
+    name = _OF_JAVA.get(name, name)
     try:
         zone = rules(name)
     except (KeyError, ValueError, OSError) as error:

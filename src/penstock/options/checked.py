@@ -26,6 +26,13 @@ _NEEDED = {
     "table": '.option("table", "name")',
 }
 
+# Spark gives the path of a table in a catalog to nobody.
+_NO_TABLES = (
+    "; there are no tables of format penstock, whatever CREATE TABLE, saveAsTable or toTable have entered in a catalog: an output is "
+    "written and read by its path, and as files it is a table of its own format, such as CREATE TABLE ... USING parquet LOCATION ..."
+)
+_MAY_BE_TABLES = ("sink", "batch read", "batch write")
+
 # The names of the options of each connector, in lower case.
 BY_CONNECTOR = {
     owner: {option.name.lower() for option in table}
@@ -79,7 +86,8 @@ def _check_needed(values: Mapping[str, object], what: str) -> None:
     """Raise `OptionError` if a required option was not given."""
     for name, needed in _NEEDED.items():
         if name in values and values[name] is None and not (name == "path" and values.get("paths")):
-            msg = f"the {what} needs a {name}: expected {needed}"
+            table = _NO_TABLES if name == "path" and what in _MAY_BE_TABLES else ""
+            msg = f"the {what} needs a {name}: expected {needed}{table}"
             raise OptionError(msg)
 
 

@@ -98,7 +98,10 @@ _READ = {
     "parquet.encryption.footer.key": _MODULAR,
     "parquet.encryption.column.keys": _MODULAR,
     "badRecordsPath": "badRecords=quarantine and badFiles=quarantine set aside, where an ingest has quarantineLocation for a path",
-    "readerCaseSensitive": "columns are found by their exact names, or else by their names in another case",
+    "readerCaseSensitive": (
+        "columns of tables and of csv headers are found by their exact names, or else by their names in another case; keys of json by "
+        "their exact names alone"
+    ),
     "ignoreNullFields": _WRITING,
     "pretty": _WRITING,
     "writeNonAsciiCharacterAsCodePoint": _WRITING,

@@ -193,10 +193,14 @@ class QueryWriting(Generic[BegunT, ResultT]):
         """Return the name of the sink's state: the user's name, otherwise the query's id."""
         if self._sink_id or query is not None:
             return self._sink_id or str(query)
-        msg = (
-            f"the query's id cannot be read from checkpointLocation={self._location!r}; name the sink's state "
-            'yourself: .option("sinkId", "orders")'
-        )
+        reason = f"the query's id cannot be read from checkpointLocation={self._location!r}"
+        if self._location is None:
+            reason = (
+                "the query has no option checkpointLocation, and Spark tells a sink nothing of spark.sql.streaming.checkpointLocation: "
+                "set the option; or call penstock.register(spark), and give the query a name, .queryName('orders'), without which Spark "
+                "begins a new checkpoint at each start"
+            )
+        msg = f"{reason}; or name the sink's state yourself: .option('sinkId', 'orders')"
         raise OptionError(msg)
 
 

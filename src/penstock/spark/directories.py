@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-_SINKS = ("penstock", "penstock-db")
+SINKS = ("penstock", "penstock-db")
 _COLUMNS = ("partitionBy", "clusterBy")
 _NOTE = "_penstock_called"
 
@@ -43,7 +43,7 @@ def _check(called: dict[str, list[str]]) -> None:
     """Raise `OptionError` for columns of directories and a sink of ours; `called` has what each method was given."""
     sink = next(iter(called.get("format", ())), "").lower()
     method = next((name for name in _COLUMNS if called.get(name)), None)
-    if method is None or sink not in _SINKS:
+    if method is None or sink not in SINKS:
         return
     columns = called[method]
     instead = "a table has no directories"

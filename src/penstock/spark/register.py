@@ -16,6 +16,7 @@ from penstock.session.heard import add_listener_of_ends
 from penstock.session.local import require_pyspark
 from penstock.session.sidebyside import side_by_side
 from penstock.session.zone import say_zone
+from penstock.spark.checkpoints import say_checkpoint
 from penstock.spark.directories import refuse_directories
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def register(spark: SparkSession) -> None:
     register_formats(spark)
     say_zone(remote=is_remote(spark))
     refuse_directories(_stream_writer(spark))
+    say_checkpoint(_stream_writer(spark))
     if is_remote(spark):
         # Its queries end in another process: their parts are published when they are idle, or when their application ends.
         return
