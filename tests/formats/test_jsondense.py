@@ -161,3 +161,17 @@ def test_a_control_character_is_found_among_line_feeds(
     ]
     assert not re.search(rb"[\x00-\x09\x0b-\x1f\\]", b"".join(read))
     assert most.rows.column("s").to_pylist() == [json.loads(line)["s"] for line in read]
+
+
+@pytest.mark.parametrize("columns", [1, 49, 256])
+def test_a_record_may_have_many_columns(columns: int) -> None:
+    """Each column is what the exact reader gives, in one piece, however many there are, and in how many pieces polars has them."""
+    kinds = {"s": pa.string(), "n": pa.int64(), "f": pa.float64(), "b": pa.bool_()}
+    schema = pa.schema([(f"c{i}", list(kinds.values())[i % len(kinds)]) for i in range(columns)])
+    made = ("a text of more than twelve bytes é", 7, 0.5, True)
+    line = json.dumps({f"c{i}": made[i % len(kinds)] for i in range(columns)}, ensure_ascii=False).encode() + b"\n"
+    block = line * max(100, (1 << 20) // len(line))
+    found = DenseReader(schema, TimeForms()).read(block)
+    assert DenseReader.takes(schema)
+    assert found is not None
+    assert found.equals(jsonexact.exact(block, schema))

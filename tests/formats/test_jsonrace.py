@@ -35,31 +35,56 @@ class Seconds:
         return True
 
 
+def trial(seconds: Seconds, paces: dict[str, float], name: str) -> Callable[[], object]:
+    return lambda: seconds.take(paces[name])
+
+
 def test_the_faster_reader_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each reader is timed once, then the faster one is tried first; the other is timed again now and then, because files change."""
-    seconds, race, size = Seconds(monkeypatch), Race("a", "b"), 1 << 20
+    """Both read a piece of the first block, and of another one now and then, because files change."""
+    seconds, race = Seconds(monkeypatch), Race("a", "b")
     paces = {"a": 2.0, "b": 1.0}
-    asked = []
-    for _ in range(200):
-        asked.append(name := race.first())
-        race.ask(name, size, lambda name=name: seconds.take(paces[name]))  # type: ignore[misc]  # - mypy does not infer it
-    assert asked[:3] == ["a", "b", "b"]
-    assert asked.count("a") == 4
+    trials: list[int] = []
+
+    def asked(block: int) -> str:
+        def runs() -> dict[str, Callable[[], object]]:
+            trials.append(block)
+            return {name: trial(seconds, paces, name) for name in paces}
+
+        return race.first(runs)
+
+    assert {asked(block) for block in range(100)} == {"b"}
     paces["a"] = 0.5
-    for _ in range(128):
-        asked.append(name := race.first())
-        race.ask(name, size, lambda name=name: seconds.take(paces[name]))  # type: ignore[misc]  # - mypy does not infer it
-    assert asked[-50:].count("a") >= 49
+    assert {asked(block) for block in range(100, 128)} == {"b"}
+    assert {asked(block) for block in range(128, 200)} == {"a"}
+    assert trials == [0, 64, 128, 192]
+
+
+def test_what_a_process_does_for_the_first_time_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The faster reader is asked first though its first call takes ten times as long as one of the other."""
+    seconds, race = Seconds(monkeypatch), Race("a", "b")
+    starts = {"a": iter([0.0]), "b": iter([20.0])}
+    paces = {"a": 2.0, "b": 1.0}
+
+    def run(name: str) -> object:
+        return seconds.take(next(starts[name], 0.0) + paces[name])
+
+    assert race.first(lambda: {"a": lambda: run("a"), "b": lambda: run("b")}) == "b"
 
 
 def test_small_blocks_tell_nothing_and_misses_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block so small that it times only the call is not measured; a reader that gives up on a block is tried second."""
     seconds, race = Seconds(monkeypatch), Race("a", "b")
-    race.ask("a", 100, lambda: seconds.take(0.1))
-    assert race.first() == "a"
-    assert race.ask("a", 1 << 20, lambda: None) is None
-    race.ask("b", 1 << 20, lambda: seconds.take(9.0))
-    assert race.first() == "b"
+    assert race.first(None) == "a"
+    paces = {"a": 1.0, "b": 9.0}
+    assert race.first(lambda: {name: trial(seconds, paces, name) for name in paces}) == "a"
+    assert race.ask("a", lambda: None) is None
+    assert race.first(None) == "b"
+
+
+def test_a_reader_that_refuses_the_piece_is_tried_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a reader does not accept it has not read, however soon it says so."""
+    seconds, race = Seconds(monkeypatch), Race("a", "b")
+    assert race.first(lambda: {"a": lambda: None, "b": lambda: seconds.take(1.0)}) == "b"
 
 
 @pytest.mark.parametrize("faster", ["dense", "frame"])
@@ -83,7 +108,7 @@ def test_rows_are_the_same_whoever_is_asked_first(monkeypatch: pytest.MonkeyPatc
     for block in [BLOCK] * 4 + [BLOCK + line for line in odd] + [BLOCK]:
         assert reader.read(block, account).equals(exact(block, SCHEMA))
     assert account.unknown == {"more": 1}
-    assert [name for name, size in asked if size == len(BLOCK)][:4] == ["dense", "frame", faster, faster]
+    assert [name for name, size in asked if size == len(BLOCK)][:4] == [faster] * 4
 
 
 def test_the_next_reader_of_a_schema_knows_it() -> None:

@@ -27,7 +27,7 @@ from penstock.formats.json.doubt import Doubt, merged
 from penstock.formats.json.exact import count_unknown, exact
 from penstock.formats.json.frame import FrameReader
 from penstock.formats.json.quick import QuickReader
-from penstock.formats.json.race import race_of
+from penstock.formats.json.race import MEASURED_BYTES, race_of
 from penstock.formats.lines import not_blank, record_starts
 from penstock.formats.malformed import MalformedError, of_records
 
@@ -77,7 +77,16 @@ class JsonReader:
 
     def dense_first(self, data: bytes) -> pa.RecordBatch | None:
         """Return the rows of `data` if the reader for dense records is asked first, and accepts them. Called once per block."""
-        return self._densely(data) if self._race.first() == _DENSE else None
+        runs = partial(self._trials, data) if len(data) >= MEASURED_BYTES else None
+        return self._densely(data) if self._race.first(runs) == _DENSE else None
+
+    def _trials(self, data: bytes) -> dict[str, Callable[[], object | None]]:
+        """Return how each of the two readers that race reads the first lines of a block; see `Race.first`."""
+        piece = data[: data.rfind(b"\n", 0, MEASURED_BYTES) + 1] or data
+        dense, frame = self._dense, self._frame
+        if dense is None or frame is None:
+            return {}
+        return {_DENSE: lambda: dense.read(piece), _FRAME: lambda: frame.most(piece, cache(partial(_starts, piece)))}
 
     def _framed(self, data: bytes, account: Account) -> pa.RecordBatch | None:
         """Return the same if most lines have one form, and the others can be read, too. Raises `MalformedError`."""
@@ -123,7 +132,7 @@ class JsonReader:
     def framed(self, data: bytes, starts: Callable[[], npt.NDArray[np.int64]]) -> Most | None:
         """Return the rows of most lines if these have one form; see `frame`."""
         frame = self._frame
-        return None if frame is None else self._race.ask(_FRAME, len(data), lambda: frame.most(data, starts))
+        return None if frame is None else self._race.ask(_FRAME, lambda: frame.most(data, starts))
 
     def at_once(self, data: bytes) -> pa.RecordBatch | None:
         """Return the same if a faster reader accepts all of it, and each key has a column; `None` if that is not certain."""
@@ -149,9 +158,7 @@ class JsonReader:
             self._not_dense = max(self._not_dense - 1, 0)
             return None
         first = b"" if self._is_dense else data[: data.rfind(b"\n", 0, _PROBE_BYTES) + 1]
-        batch = self._race.ask(
-            _DENSE, len(data), lambda: None if first and dense.read(first) is None else dense.read(data)
-        )
+        batch = self._race.ask(_DENSE, lambda: None if first and dense.read(first) is None else dense.read(data))
         self._is_dense = batch is not None
         self._not_dense = 0 if self._is_dense else _BLOCKS_AFTER_A_MISS
         return batch
