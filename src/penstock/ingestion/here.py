@@ -34,9 +34,8 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
-from penstock import failpoints, unique
+from penstock import failpoints
 from penstock.errors import AlreadyThere, DamagedState, Fenced, PenstockError
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.workers import Workers, WorkersEnded
@@ -73,7 +72,7 @@ class QueryHere:
 
     def named(self) -> tuple[str, str]:
         """Return the id of the query, made now if it had none, and the name of its driver, which is this process."""
-        query = Entries(self.checkpoint).begin(str(UUID(unique.token())))
+        query = Entries(self.checkpoint).begin()
         return query, drivers.owner(query, None)
 
     def run(self, query: str, driver: str, ending: threading.Event) -> None:

@@ -67,6 +67,11 @@ _IMPORTED = [
     "penstock.source.configured",
     "penstock.spark.writer",
     "penstock.spark.writing",
+    "penstock.spark.worker",
+    "penstock.formats.known.csv",
+    "penstock.formats.known.json",
+    "penstock.formats.known.parquet",
+    "penstock.formats.known.text",
 ]
 _FREE = {b"PYTHONUNBUFFERED", b"PYTHONDONTWRITEBYTECODE", b"PYTHONSTARTUP"}
 _KIND = "fork"
