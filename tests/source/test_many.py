@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.source import arrivals
+from penstock.source.backlog import Backlog
 from penstock.source.cursor import FileVersion
 from penstock.source.recent import Recalled, recall
 from penstock.storage import LocalStorage
@@ -162,3 +164,35 @@ def test_versions_are_told_apart_by_what_they_are() -> None:
     assert version.key == FileVersion("a", 1, 2, "y").key
     assert len({version.key, *(FileVersion(*other, "x").key for other in (("b", 1, 2), ("a", 2, 2), ("a", 1, 3)))}) == 4
     assert version.order == (2, b"a")
+
+
+def test_a_batch_does_not_look_at_what_waits() -> None:
+    """Each batch added up the sizes of all files that wait, and sought the oldest: 100 batches of 1,000 files looked at 5,000,000."""
+    backlog = Backlog()
+    for number in range(MANY):
+        backlog.hold(FileVersion(f"f{number}", 1, number, ""))
+    backlog.settle(MANY)
+    assert calls(lambda: (backlog.waiting(), backlog.oldest_ns())) < 10
+
+
+def test_what_waits_is_counted_as_if_added_up() -> None:
+    """The count, the bytes and the oldest of what waits are those of its files, whatever came, went, changed and was taken."""
+    chance = random.Random(random.getrandbits(32))  # noqa: S311 - repeatable, by the seed at the head of the report
+    for _ in range(300):
+        backlog, there = Backlog(), dict[str, FileVersion]()
+        for step in range(30):
+            name = f"f{chance.randrange(6)}"
+            file = FileVersion(name, chance.randrange(9), chance.randrange(5), str(step))
+            match chance.randrange(4):
+                case 0:
+                    backlog.hold(file)
+                case 1:
+                    backlog.settle(chance.randrange(6))
+                case 2:
+                    backlog.drop(there.get(name, file))
+                case _:
+                    backlog.take(backlog.next(chance.randrange(3), None))
+            there[name] = file
+            files = backlog.files()
+            assert backlog.waiting() == (len(files), sum(each.size for each in files)), step
+            assert backlog.oldest_ns() == min((each.modified_ns for each in files), default=None), step

@@ -951,6 +951,20 @@ def test_source_directory_that_vanishes_is_an_error(folder: Folder) -> None:
         planner.latest(start)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("divisible", [True, False])
+def test_no_task_is_left_over_for_a_difference_of_bytes(folder: Folder, *, count: int, divisible: bool) -> None:
+    """Of four files of almost the same size, two tasks left so much that a third one took the last file, after the two."""
+    sizes = [25_025, 25_056, 25_134, 25_148, 70_000, 300_000, 1, 25_000]
+    for number, size in enumerate(sizes):
+        folder.put(f"f{number}", number + 1, b"x" * (size - 1) + b"\n")
+        planner = folder.planner(tasks=str(count), divisible=divisible)
+        end = planner.latest(planner.initial())
+        tasks = planner.tasks(end)
+        assert 1 <= len(tasks) <= count
+        assert sum(split.end - split.start for task in tasks for split in task) == sum(sizes[: number + 1])
+
+
 def test_tasks_follow_the_number_asked_for(folder: Folder) -> None:
     """With `tasks` a batch is packed into that many tasks of about equal weight, without losing or repeating a byte."""
     for i in range(10):

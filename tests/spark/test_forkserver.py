@@ -18,7 +18,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from penstock.session import forkserver, launch
+from penstock.session import forkclient, forkserver, launch
 from tests.support.wait import PATIENCE_SECONDS, wait_for
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ from penstock import failpoints
 print(json.dumps({
     "pid": os.getpid(), "parent": os.getppid(), "arguments": sys.argv, "name": __name__, "directory": os.getcwd(),
     "variable": os.environ.get("GIVEN"), "jvm": os.environ["PENSTOCK_JVM"], "path": sys.path[0], "hash": hash("a"),
-    "imported": "pyarrow" in sys.modules, "pandas": "pandas" in sys.modules, "armed": sorted(failpoints._armed),
+    "imported": {"pyarrow", "penstock.formats.known.json", "penstock.formats.known.parquet"} <= set(sys.modules),
+    "pandas": "pandas" in sys.modules, "armed": sorted(failpoints._armed),
     "streams": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
     "ignored": signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "child": signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL,
 }))
@@ -179,6 +180,14 @@ def test_child_is_what_was_asked_for(driver: Driver) -> None:
     assert (said["ignored"], said["child"]) == (True, True)
     assert len(said["streams"]) == 4, "its streams, and the connection to its client"
     assert (besides, status) == ("reward\nloops\n", 7)
+
+
+def test_a_client_loads_no_tables_of_names() -> None:
+    """Each query waits for the start of a client, half of which was the import of `socket` and `signal`."""
+    looking = "import sys; exec(open(sys.argv[1]).read(), {'__name__': 'client'}); print(*sys.modules)"
+    command = [sys.executable, "-IS", "-c", looking, forkclient.__file__]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert not {"enum", "re", "selectors", "signal", "socket"} & set(loaded)
 
 
 def test_workers_of_our_sessions_are_forked(spark: SparkSession) -> None:

@@ -89,6 +89,18 @@ def test_driver_that_was_killed_in_its_first_write(spark: SparkSession, stage: S
     assert stage.lines() == {"1": 1}
 
 
+def test_spark_makes_nothing_that_a_checkpoint_begins_with(spark: SparkSession, stage: Stage) -> None:
+    """Spark wrote the name of the query and made the directories of its logs, and started a process four times to set permissions."""
+    stage.put("a", "1")
+    done = run(spark, stage, transform=lambda batch: batch)
+    checkpoint = stage.dst / "_penstock/checkpoint"
+    assert json.loads((checkpoint / "metadata").read_text()) == {"id": done.query}
+    assert not (checkpoint / ".metadata.crc").exists()
+    assert (checkpoint / "offsets/0").exists(), "the query of Spark went on under this name"
+    stage.put("b", "2")
+    assert run(spark, stage, transform=lambda batch: batch).query == done.query
+
+
 def test_same_call_again_takes_only_what_is_new(spark: SparkSession, stage: Stage) -> None:
     """A second call without new files changes nothing; with new files it takes only those."""
     stage.put("a", "1")

@@ -35,9 +35,8 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
-from penstock import failpoints, unique
+from penstock import failpoints
 from penstock.errors import AlreadyThere, DamagedState, Fenced, PenstockError
 from penstock.ingestion.replan import in_flight
 from penstock.ingestion.taskcalls import WorkersEnded
@@ -75,7 +74,7 @@ class QueryHere:
 
     def named(self) -> tuple[str, str]:
         """Return the id of the query, made now if it had none, and the name of its driver."""
-        query = Entries(self.checkpoint).begin(str(UUID(unique.token())))
+        query = Entries(self.checkpoint).begin()
         return query, self.owner(query)
 
     def run(self, query: str, driver: str, ending: threading.Event) -> None:

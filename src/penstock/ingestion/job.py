@@ -27,6 +27,7 @@ from penstock.processes import process
 from penstock.query import driver as drivers
 from penstock.query.batch import Batch
 from penstock.query.checkpoint import Checkpoint
+from penstock.query.entries import Entries
 from penstock.session.connect import is_remote
 from penstock.session.sidebyside import side_by_side
 from penstock.sink import keeper, quarantine, sparklog
@@ -153,6 +154,7 @@ class Job:
         self._note_schema()
         self._abandon_changed_plan()
         self._checkpoint.forget_unfinished()
+        self._name_query()
         keeper.sweep()
         side_by_side(spark, "penstock", "penstock-kafka")
         carried = self._input.frame(spark, Stage.of(self._stage), self._checkpoint.location, self._tasks)
@@ -161,6 +163,15 @@ class Job:
         watched = None if every is None else f"{round(every * 1000)} milliseconds"
         writer = writer.trigger(processingTime=watched) if watched else writer.trigger(availableNow=True)
         return writer.start()
+
+    def _name_query(self) -> None:
+        """Make the directories of a new checkpoint on this host, and name its query, as Spark would.
+
+        Hadoop's local file system starts a process (`chmod`) for each directory that it makes and two for each file that it writes. This
+        saves four of the eight of a query with one batch, or more with Spark's default for checkpoints.
+        """
+        if not is_remote(self._spark) and locate(self._checkpoint.location)[0].of_this_host:
+            Entries(self._checkpoint).begin()
 
     def _abandon_changed_plan(self) -> None:
         """Have a batch planned again that was planned but never decided, if files of its plan have changed.

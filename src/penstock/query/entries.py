@@ -1,4 +1,4 @@
-"""Writes the checkpoint of a query that runs without Spark: Spark's own entries, so that both can continue what the other began.
+"""Writes entries of a checkpoint in Spark's own form, so that Spark and a query without Spark can continue what the other began.
 
 An entry is put only where no entry is (`Checkpoint.put`).
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from penstock import clock
+from penstock import clock, unique
 from penstock.errors import AlreadyThere
 from penstock.storage import locate
 
@@ -27,11 +28,14 @@ class Entries:
         self._checkpoint = checkpoint
         self._storage, self._path = locate(checkpoint.location, name="checkpoint")
 
-    def begin(self, query: str) -> str:
+    def begin(self) -> str:
         """Make the directories, and name the query, unless it has a name; return the name that counts."""
         for log in ("offsets", "commits"):
             self._storage.make_directory(f"{self._path}/{log}")
-        with suppress(AlreadyThere):
+        if (named := self._checkpoint.query_id()) is not None:
+            return named
+        query = str(UUID(unique.token()))
+        with suppress(AlreadyThere):  # another driver has named it since
             self._checkpoint.put("metadata", json.dumps({"id": query}, separators=(",", ":")).encode())
         return self._checkpoint.query_id() or query
 

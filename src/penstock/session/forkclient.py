@@ -2,13 +2,16 @@
 
 Run by its path, by the launcher, with nothing but the standard library: its start is all that a worker's start costs. If there is no
 server, or the server refuses the request, it becomes the Python that was asked for.
+
+Every query of a warm session waits for one such start, so this takes what `socket` and `signal` are made of: these two themselves build
+tables of names (enumerations) when they are imported, which is as much work as the start of Python, and none of them is needed here.
 """
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]  # - only `signal` is known to mypy
+import _socket as socket
 import os
-import signal
-import socket
 import sys
 from array import array
 

@@ -67,6 +67,12 @@ _IMPORTED = [
     "penstock.source.configured",
     "penstock.spark.writer",
     "penstock.spark.writing",
+    "penstock.session.worker",
+    "penstock.session.executor",
+    "penstock.formats.known.csv",
+    "penstock.formats.known.json",
+    "penstock.formats.known.parquet",
+    "penstock.formats.known.text",
 ]
 _FREE = {b"PYTHONUNBUFFERED", b"PYTHONDONTWRITEBYTECODE", b"PYTHONSTARTUP"}
 _KIND = "fork"

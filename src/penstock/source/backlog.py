@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from penstock.source.cursor import sort
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.source.cursor import Cursor, FileVersion
+
+_SIZE = attrgetter("size")
 
 
 class Backlog:
@@ -21,6 +24,7 @@ class Backlog:
     def __init__(self) -> None:
         self.held: dict[str, FileVersion] = {}
         self._waiting: dict[str, FileVersion] = {}
+        self._waiting_bytes = 0
         self._before_cursor_since_ns: int | None = None
         # Waiting files, the next one last; also entries of files that have disappeared or have another version by now.
         self._queue: list[FileVersion] = []
@@ -31,12 +35,13 @@ class Backlog:
         return not self._waiting
 
     def waiting(self) -> tuple[int, int]:
-        """Return how many files wait for a batch, and their bytes."""
-        return len(self._waiting), sum(file.size for file in self._waiting.values())
+        """Return how many files wait for a batch, and their bytes; asked at each batch, so nothing is added up here."""
+        return len(self._waiting), self._waiting_bytes
 
     def oldest_ns(self) -> int | None:
         """Return the earliest modification time of the waiting files, `None` if there are none."""
-        return min((file.modified_ns for file in self._waiting.values()), default=None)
+        first = self.first()
+        return None if first is None else first.modified_ns
 
     def files(self) -> list[FileVersion]:
         """Return the waiting files, in order."""
@@ -64,9 +69,10 @@ class Backlog:
 
     def drop(self, file: FileVersion) -> None:
         """Remove this version, which is not there any more."""
-        for expected in (self.held, self._waiting):
-            if expected.get(file.path) == file:
-                del expected[file.path]
+        if self.held.get(file.path) == file:
+            del self.held[file.path]
+        if self._waits(file):
+            self._no_longer_waits(file.path)
 
     def settle(self, until_ns: int) -> None:
         """Make held files that have not changed since `until_ns` wait for a batch."""
@@ -74,11 +80,16 @@ class Backlog:
         if not settled:
             return
         if len(settled) == len(self.held):
+            for path in self.held.keys() & self._waiting.keys():
+                self._no_longer_waits(path)
             self._waiting.update(self.held)
             self.held.clear()
         else:
             for file in settled:
+                if file.path in self._waiting:
+                    self._no_longer_waits(file.path)
                 self._waiting[file.path] = self.held.pop(file.path)
+        self._waiting_bytes += sum(map(_SIZE, settled))
         self._queue = [*filter(self._waits, self._queue), *settled]
         sort(self._queue, reverse=True)
 
@@ -98,7 +109,7 @@ class Backlog:
         while self._queue.pop() is not files[-1]:
             pass
         for file in files:
-            del self._waiting[file.path]
+            self._no_longer_waits(file.path)
 
     def next(self, count: int | None, size: int | None) -> list[FileVersion]:
         """Return the next waiting files, in order: at most `count`, with at most `size` bytes together; none if the first one is larger."""
@@ -112,6 +123,9 @@ class Backlog:
                 if not size:
                     break
         return files
+
+    def _no_longer_waits(self, path: str) -> None:
+        self._waiting_bytes -= self._waiting.pop(path).size
 
     def _waits(self, file: FileVersion) -> bool:
         return self._waiting.get(file.path) == file

@@ -30,7 +30,10 @@ class Dividing:
         return self._cut(file, start, start + room)
 
     def tasks(self, splits: Iterable[Split], target: int) -> Iterator[list[Split]]:
-        """Yield tasks of about `target` weight: neighbours together, large files cut where a task is full."""
+        """Yield tasks of about `target` weight: neighbours together, large files cut where a task is full.
+
+        What a task has left the next one has more, so splits of n times `target` in all make at most n tasks.
+        """
         task: list[Split] = []
         room = target
         for split in splits:
@@ -38,7 +41,7 @@ class Dividing:
             while rest is not None:
                 if task and room < min(weight(rest), OPEN_COST * 2):
                     yield task
-                    task, room = [], target
+                    task, room = [], target + max(room, 0)
                 head, rest = self._divide(rest, room)
                 task.append(head)
                 room -= weight(head)
