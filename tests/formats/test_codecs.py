@@ -144,12 +144,8 @@ def test_a_cut_names_the_compressed_byte() -> None:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("data", [b"plain text, no member", bytes(100), b"\x1f\x8b\x08garbage", b"BZh9garbage!"])
 def test_garbage_is_an_error(codec: str, data: bytes) -> None:
-    """Bytes that are not a member, alone or after a whole one, are an error; but zeros may follow a member of gzip."""
+    """Bytes that are not a member, alone or after a whole one, are an error."""
     for before in (b"", compress(TEXT, codec)):
-        if before and codec == "gzip" and not data.strip(b"\0"):
-            assert unpacked(before + data, codec) == TEXT
-            assert unpacked(before + data + before, codec, width=7) == TEXT + TEXT
-            continue
         with pytest.raises(BadFile, match="not a whole"):
             unpacked(before + data, codec)
 

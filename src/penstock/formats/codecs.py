@@ -251,8 +251,7 @@ def _streams(source: _Chunks, new: Callable[[], _Unpacker], padding: bytes = b""
 
 
 def _gzip(source: _Chunks) -> Iterator[bytes]:
-    # Tapes and block devices leave zeros after a member, which the command `gzip` passes over, too.
-    return _streams(source, lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP), b"\0")
+    return _streams(source, lambda: igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP))
 
 
 def _bzip2(source: _Chunks) -> Iterator[bytes]:
