@@ -131,8 +131,8 @@ def test_a_place_of_an_output_that_was_emptied(penstock: Callable[..., Said], ou
     output.batch(output.sink(rollRows="1"), 0, {0: ["a", "b"]})
     reader = Published(LocalStorage(), str(output.root))
     place = json.dumps(reader.plan(reader.begin()))
-    shutil.rmtree(output.root / "_penstock")
-    output.root.mkdir(exist_ok=True)
+    shutil.rmtree(output.root)
+    output.root.mkdir()
     for again in (False, True):
         if again:
             output.batch(output.sink(rollRows="1"), 0, {0: ["c"]})

@@ -56,6 +56,7 @@ def session():
     return SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 
 spark = session()
+penstock.register(spark)
 for name in (None, "orders"):
     try:
         penstock.ingest(spark, sys.argv[1], sys.argv[2], sink={} if name is None else {"queryName": name})

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock import unique
-from penstock.errors import OptionError
+from penstock.errors import CheckpointMismatch, OptionError
 from penstock.formats.account import Account
 from penstock.ingestion.earlier import Earlier, check_follows
 from penstock.ingestion.given import given_options
@@ -122,7 +122,11 @@ class Job:
     def prepare(self, *, make: bool = True) -> None:
         """Check what is there, and with `make` make missing directories. An error in writing shows here, not in a task or in Java."""
         Earlier(self._input.storage, self._input.options, self._output, self._dst, self._checkpoint).check()
-        check_follows(self._checkpoint, self.sink)
+        try:
+            check_follows(self._checkpoint, self.sink)
+        except CheckpointMismatch:
+            self._input.offset(self._checkpoint, self._committed())  # a damaged one says so
+            raise
         if not make:
             return
         checkpoint, path = locate(self._checkpoint.location)
