@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,7 +21,7 @@ from penstock.processes import no_collection
 from penstock.query.batch import Task
 from penstock.source import configured
 from penstock.source.dividing import OPEN_COST, weight
-from penstock.source.splitruns import splits_of
+from penstock.source.splitruns import splits_of, splits_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -161,7 +161,7 @@ class NamePlanning(Planning):
         return self.planner.offset(checkpoint, number)
 
     def tasks(self, start: Mapping[str, Any], end: dict[str, Any], batch: Batch) -> Tasks:
-        """Return the splits of the files that are named between two offsets, distributed one by one.
+        """Return the splits of the files that are named between two offsets, distributed by what they have to read.
 
         Raises what `looking.splits` raises.
         """
@@ -170,7 +170,15 @@ class NamePlanning(Planning):
         splits = chain.from_iterable(map(splits_of, looked))
         processes = _processes(_work(splits, self.count, packed=self.packed), _APART_WEIGHT)
         count = self.count if processes else 1
-        dealt = [[rows.take(_every(count, first, rows.num_rows)) for rows in looked] for first in range(count)]
+        weights = np.array([weight(split) if split else 0 for rows in looked for split in splits_or_none(rows)])
+        shares, begins = _shares(weights, count), [0, *accumulate(rows.num_rows for rows in looked)]
+        dealt = [
+            [
+                rows.take(np.flatnonzero(shares[begin : begin + rows.num_rows] == each))
+                for begin, rows in zip(begins, looked, strict=False)
+            ]
+            for each in range(count)
+        ]
         return Tasks([task for task in dealt if any(rows.num_rows for rows in task)], processes)
 
 
@@ -203,5 +211,13 @@ def _work(splits: Iterable[Split], tasks: int, *, packed: bool) -> int:
     return work
 
 
-def _every(count: int, first: int, rows: int) -> np.ndarray[Any, Any]:
-    return np.arange(first, rows, count)
+def _shares(weights: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
+    """Return for each split which of `count` tasks gets it: neighbours together, and about as much to read for each task.
+
+    Dealt in turn to two tasks, the large first ranges of files would all go to one of them, and their small ends to the other.
+    """
+    middles: np.ndarray[Any, Any] = np.cumsum(weights) - weights / 2
+    shares = middles * count // max(weights.sum(), 1)
+    return np.minimum(shares, count - 1).astype(
+        np.int64
+    )  # what weighs nothing, after all the others, is at the end of the last share

@@ -54,10 +54,14 @@ class SplitReading:
 
 def splits_of(rows: pa.RecordBatch) -> Iterator[Split]:
     """Yield the splits in rows of `looking.splits`."""
+    return (split for split in splits_or_none(rows) if split is not None)
+
+
+def splits_or_none(rows: pa.RecordBatch) -> Iterator[Split | None]:
+    """Yield for each row of `looking.splits` its split, `None` for a row that has none: the file cannot be read."""
     for text in rows.column(0).to_pylist():
         form = json.loads(text)
-        if "split" in form:
-            yield Split.from_json(form["split"])
+        yield Split.from_json(form["split"]) if "split" in form else None
 
 
 class _SplitRun:
