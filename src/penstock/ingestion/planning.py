@@ -216,8 +216,7 @@ def _shares(weights: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
 
     Dealt in turn to two tasks, the large first ranges of files would all go to one of them, and their small ends to the other.
     """
-    middles: np.ndarray[Any, Any] = np.cumsum(weights) - weights / 2
-    shares = middles * count // max(weights.sum(), 1)
-    return np.minimum(shares, count - 1).astype(
-        np.int64
-    )  # what weighs nothing, after all the others, is at the end of the last share
+    middles = np.cumsum(weights) - weights / 2
+    # What weighs nothing, after all the others, is at the end of the last share.
+    shares: np.ndarray[Any, Any] = np.minimum(middles * count // max(weights.sum(), 1), count - 1)
+    return shares
