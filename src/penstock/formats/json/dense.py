@@ -120,7 +120,8 @@ def _columns(frame: pl.DataFrame) -> list[pa.Array]:
     """Return the columns of a frame, each in one piece.
 
     Many columns are handed over as polars has them: copying took most of the time of 200 columns. Few are copied into Arrow's memory: what
-    polars has allocated stays until a row group is written, and a worker that read 1 GB of six columns had 400 MB instead of 300, and was no faster.
+    polars has allocated stays until a row group is written, and a worker that read 1 GB of six columns had 400 MB instead of 300, and was
+    no faster.
     """
     if frame.width <= _COPIED_MAX:
         return [column.combine_chunks() for column in frame.to_arrow().columns]
