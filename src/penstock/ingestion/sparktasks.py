@@ -8,6 +8,7 @@ Failure: *a job that nobody waits for.*
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from penstock import unique
@@ -31,6 +32,7 @@ class SparkTasks(TaskCalls):
         self._spark = spark
         self._about = about
         self._tag = f"penstock-{unique.token()}"
+        self._in_flight = False
 
     def expect(self, processes: int) -> None:
         """Do nothing: Spark has its processes."""
@@ -47,10 +49,18 @@ class SparkTasks(TaskCalls):
             context.addJobTag(self._tag)
             if context.getLocalProperty(_DESCRIPTION) is None:
                 context.setJobDescription(self._about)
+            self._goes_on()  # a job that does not run yet cannot be cancelled
             return context.parallelize([(call, task) for task in tasks], len(tasks)).map(on_executor).collect()
 
-        return self.here(inheritable_thread_target(self._spark)(job)) if tasks else []
+        if not tasks:
+            return []
+        self._in_flight = True
+        results = self.here(inheritable_thread_target(self._spark)(job))
+        self._in_flight = False
+        return results
 
     def end(self) -> None:
-        """Cancel the job in flight."""
-        self._spark.sparkContext.cancelJobsWithTag(self._tag)
+        """Cancel the job in flight, if there is one."""
+        if self._in_flight:
+            with suppress(Exception):  # the JVM may be gone, and the job with it; how the run ended says more
+                self._spark.sparkContext.cancelJobsWithTag(self._tag)
