@@ -55,7 +55,7 @@ class SparkTasks(TaskCalls):
         if not tasks:
             return []
         self._in_flight = True
-        results = self.here(inheritable_thread_target(self._spark)(job))
+        results: list[Any] = self.here(inheritable_thread_target(self._spark)(job))
         self._in_flight = False
         return results
 
