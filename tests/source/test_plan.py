@@ -965,6 +965,33 @@ def test_no_task_is_left_over_for_a_difference_of_bytes(folder: Folder, *, count
         assert sum(split.end - split.start for task in tasks for split in task) == sum(sizes[: number + 1])
 
 
+@pytest.mark.parametrize(
+    ("size", "given", "weights"),
+    [
+        (1000, {"sessionCores": "2"}, [500, 500]),
+        (1000, {"sessionCores": "8"}, [125] * 8),
+        (1000, {"sessionCores": "100"}, [32] * 31 + [8]),  # as without: no task is smaller than splitSize
+        (40, {"sessionCores": "2"}, [32, 8]),
+        (3000, {"sessionCores": "2"}, [500] * 6),  # three times two tasks: what a failed task has done is done again
+        (1000, {"sessionCores": "2", "splitSize": "500m"}, [500, 500]),
+        (100, {"sessionCores": "2", "splitSize": "32m"}, [32, 32, 32, 4]),
+        (100, {"sessionCores": "2", "tasks": "5"}, [20] * 5),
+        (100, {}, [32, 32, 32, 4]),
+    ],
+)
+def test_a_batch_is_shared_out_among_the_cores_of_a_local_session(
+    folder: Folder, size: int, given: dict[str, str], weights: list[int]
+) -> None:
+    """Each core gets an equal share, of 32 to 512 MiB, unless the user has said how large or how many tasks are; sizes in MiB."""
+    folder.put("f", 1000, b"")
+    os.truncate(folder.path / "f", size << 20)
+    os.utime(folder.path / "f", (1000, 1000))
+    options: dict[str, Any] = {"maxBytesPerTrigger": "100g", **given}
+    planner = folder.planner(**options)
+    tasks = planner.tasks(planner.latest(planner.initial()))
+    assert [round(sum(s.end - s.start for s in task) / (1 << 20)) for task in tasks] == weights
+
+
 def test_tasks_follow_the_number_asked_for(folder: Folder) -> None:
     """With `tasks` a batch is packed into that many tasks of about equal weight, without losing or repeating a byte."""
     for i in range(10):

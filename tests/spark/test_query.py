@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.dataset as ds
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import functions
 
+import penstock
 from penstock.cli import replan as commands
 from penstock.errors import Locked
 from tests.support.follows import follows
@@ -48,6 +50,22 @@ def test_every_line_is_in_one_finished_file(spark: SparkSession, stage: Stage) -
     assert [p["batchId"] for p in query.recentProgress] == [0, 1, 2]
     assert stage.lines() == {f"{i} {j}": 1 for i in range(5) for j in range(100)}
     assert len(stage.files()) == 1
+
+
+def test_a_local_session_shares_a_batch_out_among_its_cores(spark: SparkSession, stage: Stage) -> None:
+    """A registered session gives each core an equal share of 80 MiB, and a batch has no more tasks than it runs at a time."""
+    penstock.register(spark)
+    (stage.src / "f").write_bytes((b"x" * ((1 << 20) - 1) + b"\n") * 80)
+    os.utime(stage.src / "f", (1000, 1000))
+    tasks: list[int] = []
+
+    def count(frame: DataFrame, _: int) -> None:
+        tasks.append(frame.select(functions.spark_partition_id()).distinct().count())
+
+    for options in ({}, {"splitSize": "20m"}):
+        lines = read(spark, stage, **options)
+        lines.writeStream.foreachBatch(count).trigger(availableNow=True).start().awaitTermination()
+    assert tasks == [min(spark.sparkContext.defaultParallelism, 3), 4]
 
 
 def test_same_query_again_takes_only_what_is_new(spark: SparkSession, stage: Stage) -> None:

@@ -31,4 +31,4 @@ LIVE_FINISHED = (*FINISHED, Option(BATCH, None, any_text, ""))
 
 # Options that only one kind of reading has, in lower case: an option of these tells which kind is meant.
 FOR_BATCHES = frozenset({BATCH.lower(), "asof", "ignoremissingfiles"})
-FOR_STREAMS = frozenset({"paths", "basepath", "emit", "statelocation", "sessiontimezone"})
+FOR_STREAMS = frozenset({"paths", "basepath", "emit", "statelocation", "sessiontimezone", "sessioncores"})

@@ -14,4 +14,10 @@ PUBLISHED = (
     Option("maxFilesPerTrigger", "1000", count, "at most that many files a batch"),
     Option("startingFrom", "earliest", event_starting, "earliest, latest, a record, or the offset after an event"),
     Option("sessionTimeZone", None, any_text, "zone of Spark's session, set by penstock.register; of no meaning here"),
+    Option(
+        "sessionCores",
+        None,
+        any_text,
+        "tasks that a local session runs at a time, set by penstock.register; of no meaning here",
+    ),
 )

@@ -180,6 +180,7 @@ SOURCE = (
     Option("mode", None, mode, "Spark's word for badRecords", special=True),
     Option("timeZone", None, text, "zone of times that say none; unset: that of Spark's session, else UTC"),
     Option("sessionTimeZone", None, text, "zone of Spark's session, set by penstock.register and penstock.ingest"),
+    Option("sessionCores", None, count, "tasks that a local session runs at a time, set by penstock.register"),
     Option("blockSize", None, size, "cut binary files into blocks of this size", special=True),
     Option("initialDelay", "0s", duration_ns, "how long after the start of a query path is first looked at"),
     Option("sleepTime", "0s", duration_ns, "how long path is not listed again; unset: each trigger lists it"),

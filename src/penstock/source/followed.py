@@ -63,7 +63,7 @@ from penstock.formats.charsets import by_mark, charset
 from penstock.formats.families import HEAD_BYTES, RecordFormat
 from penstock.query.offset import FOLLOW_VERSION, check, summed
 from penstock.source.cursor import FileVersion, Followed, Split
-from penstock.source.dividing import Dividing, weight
+from penstock.source.dividing import Dividing, task_weight
 from penstock.source.follow import seen
 from penstock.source.pace import ScanPace
 from penstock.source.plan import _NO_LIMITS, BatchLimits, marks
@@ -188,9 +188,7 @@ class FollowPlanner:
     def tasks(self, end: dict[str, Any]) -> list[list[Split]]:
         """Return the plan packed into tasks; see `Planner.tasks`."""
         splits = self.splits(end)
-        count = self._options["tasks"]
-        target = max(-(-sum(map(weight, splits)) // count), 1) if count else self._options["splitSize"]
-        return list(self._dividing.tasks(splits, target))
+        return list(self._dividing.tasks(splits, task_weight(splits, self._options)))
 
     def clean(self, done: dict[str, Any], following: dict[str, Any] | None = None) -> None:
         """Do nothing: files that may grow are not removed."""

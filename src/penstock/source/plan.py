@@ -64,7 +64,7 @@ from penstock.source.arrivals import Arrivals
 from penstock.source.begun import BegunFiles
 from penstock.source.cleaned import Reached, check_not_cleaned_since, reader_of
 from penstock.source.cursor import Cursor, FileVersion, Split, is_version
-from penstock.source.dividing import Dividing, weight
+from penstock.source.dividing import Dividing, task_weight
 from penstock.source.late import LateFile, LateFiles
 from penstock.source.pace import ScanPace
 from penstock.source.sides import LATE, SideRecords
@@ -285,15 +285,12 @@ class Planner:
         return zone
 
     def tasks(self, end: dict[str, Any]) -> list[list[Split]]:
-        """Return the plan packed into tasks: by `tasks` if that is set, else so that each reads about `splitSize`."""
+        """Return the plan packed into tasks, see `dividing.task_weight`."""
         self._compare_with_cleaned(end)
         if self._cleaner is not None and "reader" in end:
             self._cleaner.register(end["reader"])  # by now Spark has the offset, and the reader's name in it
         splits = self.splits(end)
-        total = sum(weight(split) for split in splits)
-        count = self._options["tasks"]
-        target = max(-(-total // count), 1) if count else self._options["splitSize"]
-        return list(self._dividing.tasks(splits, target))
+        return list(self._dividing.tasks(splits, task_weight(splits, self._options)))
 
     def committed(self, end: dict[str, Any]) -> None:
         """Delete side records that no replay can ask for; called when the batch that ends at `end` is done."""

@@ -15,7 +15,7 @@ from penstock.session.connect import is_remote, require_session
 from penstock.session.heard import add_listener_of_ends
 from penstock.session.local import require_pyspark
 from penstock.session.sidebyside import side_by_side
-from penstock.session.zone import say_zone
+from penstock.session.zone import say_session
 from penstock.spark.checkpoints import say_checkpoint
 from penstock.spark.directories import refuse_directories
 
@@ -37,7 +37,8 @@ def register(spark: SparkSession) -> None:
     """Register the formats `penstock`, `penstock-wal`, `penstock-db` and `penstock-kafka` with a session. Safe to repeat.
 
     Spark finds them without this when the package is installed. This function adds three things. Times without a zone are read in the
-    zone of the session, as Spark reads them; the session is asked when the format is named. And the parts that a query leaves open are
+    zone of the session, as Spark reads them, and a local session's cores share out a batch; the session is asked when the format is
+    named. And the parts that a query leaves open are
     published when it ends, and not only when they are idle or the application ends. A listener does that; if the program waits for the
     end (`awaitTermination`, `stop`), it is done before that call returns. And `partitionBy` of a stream, which Spark does not pass on,
     is refused with what to write instead.
@@ -53,7 +54,7 @@ def register(spark: SparkSession) -> None:
     if not is_remote(spark):
         _require_python(spark.sparkContext.pythonExec)
     register_formats(spark)
-    say_zone(remote=is_remote(spark))
+    say_session(remote=is_remote(spark))
     refuse_directories(_stream_writer(spark))
     say_checkpoint(_stream_writer(spark))
     if is_remote(spark):
