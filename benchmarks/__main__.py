@@ -99,13 +99,16 @@ def _done(name: str, bench: Bench, report: Report, target: Path) -> bool:
             report.profiles[what] = {"date": date, "commit": commit} | _profiled(what, bench)
         report.save(target)
         return True
-    taken = report.cases[name] = Taken(date, commit, machine.load())
+    taken = Taken(date, commit, machine.load())
     try:
         taken.figures = CASES[name].run(bench)
+        if not taken.figures:  # its input is not here, as it has said
+            return True
         _console.print(table(taken.figures))
     except (WrongResult, ContenderFailed):
         taken.failed = traceback.format_exc()
         _console.print(taken.failed, style="red", markup=False)
+    report.cases[name] = taken
     report.save(target)
     return taken.failed is None
 

@@ -33,6 +33,7 @@ from benchmarks.data import LONG_AGO, DataSet, backlog
 from benchmarks.figures import Figure, Series
 from benchmarks.jobs import Job
 from benchmarks.latency import measured
+from benchmarks.logs import REAL_LOGS
 from benchmarks.measure import MB, Bench, Contender, checked, command, crossing, job, process, warm
 from benchmarks.output import Same, WrongResult, visible
 from benchmarks.room import clear, ensure_archive, whole_command, whole_process, worker
@@ -46,6 +47,7 @@ WORKS = [
     "bucketed",
     "parquet-parquet",
     "gzip",
+    REAL_LOGS,
     "encrypted",
     "named",
     "where",

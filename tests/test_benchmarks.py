@@ -29,6 +29,7 @@ from benchmarks.alone import halves
 from benchmarks.cases import CASES
 from benchmarks.data import COLUMNS, LONG_AGO, DataSet, Recipe, backlog, made, schema
 from benchmarks.figures import Figure, Series, shown, spread
+from benchmarks.logs import repeated
 from benchmarks.measure import Bench, Contender
 from benchmarks.memory import Watch
 from benchmarks.output import Same, WrongResult, expect, rows
@@ -421,6 +422,19 @@ def test_report_keeps_the_cases_of_other_runs(tmp_path: Path) -> None:
     filled().save(tmp_path)
     assert Report.load(tmp_path, 1) == filled()
     assert Report.load(tmp_path, 0.5).cases == {}
+
+
+def test_a_log_is_repeated_as_it_is(tmp_path: Path) -> None:
+    """A log keeps its line ends in every repetition, gets one where a line would go on in the next, and is made once."""
+    (tmp_path / "a.log").write_bytes(b"one\r\ntwo\rthree")
+    data = repeated(tmp_path / "a.log", 100, tmp_path)
+    lines = [Path(path).read_bytes() for path in data.paths]
+    assert set(lines) == {b"one\r\ntwo\rthree\n" * 2}
+    assert (data.rows, data.size) == (6 * len(lines), sum(map(len, lines)))
+    assert data.size >= 100
+    made_at = [os.stat(path).st_ctime_ns for path in data.paths]
+    assert repeated(tmp_path / "a.log", 100, tmp_path) == data
+    assert made_at == [os.stat(path).st_ctime_ns for path in data.paths]
 
 
 def test_plot_is_drawn_of_what_was_asked(tmp_path: Path) -> None:
