@@ -547,7 +547,7 @@ def test_nobody_looks_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     views, _ = watched()
     looks, ticks = [], threading.Semaphore(0)
     monkeypatch.setattr(Views, "look", lambda _: looks.append(1))
-    monkeypatch.setattr(clock, "sleep", lambda _: ticks.acquire(timeout=5))
+    monkeypatch.setattr(clock, "sleep", lambda _: ticks.acquire(timeout=0.05))
     board = Board(views)
     board.start()
     for _ in range(20):
