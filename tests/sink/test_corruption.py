@@ -71,7 +71,7 @@ def test_every_change_of_a_record(scene: Scene) -> None:
     """
     root, sink = scene.output.root, scene.sink()
     for kind in (
-        "ledger/000000000002-000000000002",
+        "ledger/000000000001-000000000002",
         "ledger/000000000003",
         "ledger/000000000004",
         "options-000000000001.json",

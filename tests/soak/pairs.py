@@ -33,7 +33,7 @@ from penstock.formats.families import TableFormat
 from penstock.ingestion import inputs, planning
 from penstock.options import parse
 from penstock.options.internal import LIVE_SOURCE
-from penstock.sink import ledger
+from penstock.sink import folds, ledger
 from penstock.source import configured
 from tests.soak.pairfiles import PACKING, RECORDS, TABLES, Files
 from tests.soak.pairproof import Proof
@@ -150,7 +150,8 @@ _OTHERS: dict[str, tuple[Any, ...]] = {
     "point": (
         None, "random", "ingest.here.planned", "ingest.here.committed", "sink.ledger.before-put", "sink.ledger.after-put",
         "sink.publish.one", "sink.publish.before-note", "sink.write.staged", "source.read", "storage.put.link",
-        "storage.publish.linked", "storage.write", "sink.ledger.folded", "source.clean", "source.clean.archived", "sink.publish.grow",
+        "storage.publish.linked", "storage.write", "sink.ledger.folded", "sink.ledger.merged",
+        "source.clean", "source.clean.archived", "sink.publish.grow",
     ),
     "action": ("kill", "kill", "error", "nospace"),
     "at": (1, 1, 2, 3),
@@ -195,7 +196,11 @@ def _planner_here(self: inputs.FileInput, stage: Stage, location: str, tasks: in
 @contextmanager
 def driven() -> Iterator[None]:
     """Have ingests of this process fold their ledgers early, and follow and clean files without Spark."""
-    with patch.object(ledger, "FOLD", _FOLD), patch.object(inputs.FileInput, "planner_here", _planner_here):
+    with (
+        patch.object(ledger, "FOLD", _FOLD),
+        patch.object(folds, "MERGED", 2),
+        patch.object(inputs.FileInput, "planner_here", _planner_here),
+    ):
         yield
 
 

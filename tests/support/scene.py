@@ -15,7 +15,7 @@ from pyarrow import orc
 
 from penstock import failpoints
 from penstock.errors import PenstockError
-from penstock.sink import ledger
+from penstock.sink import folds, ledger
 from penstock.sink.byteparts import BytePart
 from penstock.sink.sink import Batch, Sink
 from penstock.sink.tableparts import ArrowPart
@@ -131,9 +131,10 @@ def rows(files: dict[str, bytes]) -> Counter[str]:
 
 @contextmanager
 def small(form: str) -> Iterator[None]:
-    """Fold after few records and, for the forms that ask for it, give a few bytes a file of their own."""
+    """Fold after few records, merge two folds and, for the forms that ask for it, give a few bytes a file of their own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger, "FOLD", 1)
+        patch.setattr(folds, "MERGED", 2)
         patch.setenv(STAGING_VARIABLE, STAGING_KEY)
         if form.startswith("own-file"):
             patch.setattr(BytePart, "stage_bytes", 1)

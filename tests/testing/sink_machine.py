@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from penstock.sink.ledger import State
 
 FOLD = 2  # records, instead of 128, so that a stopped driver's record number is free again sooner
+MERGED = 2  # folds, instead of 16
 STANDING_MAX = 5
 OPTIONS: dict[str, dict[str, str]] = {
     "a file a batch": {"rollBatches": "1"},
@@ -131,6 +132,7 @@ class SinkMachine(RuleBasedStateMachine):
         self._around.enter_context(clock.use(self._clock))
         self._around.enter_context(unique.use(lambda: f"{next(tokens):032d}"))
         self._around.enter_context(mock.patch("penstock.sink.ledger.FOLD", FOLD))
+        self._around.enter_context(mock.patch("penstock.sink.folds.MERGED", MERGED))
         self._around.enter_context(mock.patch.object(tools, "locate", _locate))
         self._around.enter_context(mock.patch("penstock.sink.sink.decide", self._decide))
         self._queries = [Query("q", "s"), Query("c", "s"), Query("d", "d")]

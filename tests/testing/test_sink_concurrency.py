@@ -201,7 +201,7 @@ def _never_take_back(patch: pytest.MonkeyPatch) -> None:
 
 def _fold_anything(patch: pytest.MonkeyPatch) -> None:
     """Fold records, even if they are already in a fold, or are later than it."""
-    patch.setattr(ledger, "_last_folded", lambda _: 0)
+    patch.setattr(Look, "folded", 0)
 
 
 def _abort_always(patch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 *What lives here.*
 
 - One batch: `sink` runs it. `decide` makes the decision, `ledger` records it, `committer` puts the record, and `publish` makes
-  the files that the record names visible.
+  the files that the record names visible. `folds` keeps what old records have finished.
 - One task: `writer` fills `parts`, which hold bytes (`byteparts`) or rows (`tableparts`), each with a `payload`. They go to `staging`
   files as `segments`. `rolling` says when a part is full.
 - Names: `layout`, `buckets`, `values`, `names` and `taken` say where a row goes, what a file holds, and what the file is called.

@@ -234,7 +234,7 @@ class EventLog:
             raise DamagedState(msg) from error
 
     def _view(self) -> _View:
-        look = self._ledger.look()
+        look = self._ledger.look_at_history()
         head = self._ledger.head(look)
         known, write = self._head
         if head.n < known or (

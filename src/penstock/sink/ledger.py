@@ -36,10 +36,20 @@ The failures, and the rule against each:
    Rule: a note that record 9 is published, without record 9, is `DamagedState`. (If the driver also died before the note, only the
    names of the files show the loss: failure 10 of `sink`.)
 
+10. *A year of folds.* A query has a batch a second. After a year there are 246,000 folds, and each look at the directory lists them
+   all. Rule: `MERGED` neighbours with as many records each become one fold, and so do `MERGED` of those, up to `MERGED_BYTES`.
+11. *Half a merge.* Folds are merged, and their driver dies when only some of them are deleted; or it is stopped before the merged one
+   is durable, and its successor deletes them. The history would have their files twice, or not at all. Rule: a fold that lies within
+   another one does not count, and is deleted once the wider one was read whole and is durable (as in 7 and 8). What is in a fold
+   follows from its first and last record, so it does not matter which driver has put it.
+12. *Merged while somebody lists.* A storage need not list a directory at one instant: the names may have neither the merged fold nor
+   those that became it, so a reader would miss files. Rule: who reads the history looks again, unless folds and records go on from
+   record 1 without a gap, until two looks in a row have the same (`look_at_history`).
+
 Each record is one line of canonical JSON with its checksum; a flipped byte anywhere is `DamagedState`. An empty file
 `<n>.published` beside a record says that all of it is visible; it is evidence, not a promise, and never synced. Records are
-folded, `FOLD` at a time, into files that list the finished files, and are then deleted. So the ledger directory stays small, and
-the history of finished files is kept for `files` and `verify`. The sink itself never reads it.
+folded, `FOLD` at a time, into files that list the finished files, and are then deleted, and these files are merged. So the ledger
+directory stays small, and the history of finished files is kept for `files` and `verify`. The sink reads of it only what it merges.
 
 Rejected: one record for each part (O(history) to find the head); appending to one file (needs append and truncate); a lock (a
 stopped driver keeps it, and a dead one loses it; neither says who may commit).
@@ -57,7 +67,8 @@ from penstock import failpoints
 from penstock.errors import AlreadyThere, DamagedState, NotThere, TemplateError
 from penstock.formats.account import Account
 from penstock.formats.aside import Tally
-from penstock.query.records import checked, checked_at, signed, state_bytes
+from penstock.query.records import checked, signed, state_bytes
+from penstock.sink.folds import Fold, FoldedRecord, Folds, divided, finished_file, finished_form, is_fold, span_of
 from penstock.sink.openparts import (
     OPEN_FIELDS,
     STATE_DIRECTORY,
@@ -75,12 +86,12 @@ from penstock.sink.openparts import (
     segments_of,
 )
 from penstock.sink.parttables import PartTables
-from penstock.sink.ready import Mark, Ready, marks_of
+from penstock.sink.ready import Ready
 from penstock.sink.renamed import OtherNames
 from penstock.storage import names_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from penstock.storage import Storage
 
@@ -113,8 +124,7 @@ _KEPT = 4  # parsed records that are cached: each step of a batch reads the head
 _RECORD = re.compile(r"\d{12}")
 _NOTE = re.compile(r"\d{12}\.published")
 _EVIDENCE = re.compile(r"(\d{12})\.published|\d{12}-(\d{12})")  # names that prove that a record was there
-_FOLDED = re.compile(r"\d{12}-(\d{12})")
-_LATER = frozenset({"key", "name", "place", "tables", "taken_by", "writing", "written", "written_tables"})
+_LATER = frozenset({"key", "tables", "taken_by", "writing", "written", "written_tables"})
 _NOTHING: tuple[Any, ...] = (None, "", (), {})
 
 
@@ -212,31 +222,6 @@ class State:
 
 
 @dataclass(frozen=True)
-class FoldedRecord:
-    """What a fold keeps of a record that has events: its number, its time, how many files it has, and its marks of buckets of time."""
-
-    n: int
-    time_ns: int
-    files: int
-    marks: tuple[Mark, ...] = ()
-
-
-@dataclass(frozen=True)
-class Fold:
-    """Records `first` to `last` in one file: the files that they finished, in order.
-
-    `before` is how many events the records before `first` have, and `records` says which files belong to which record. Both are
-    `None` in a fold of an earlier version.
-    """
-
-    first: int
-    last: int
-    files: tuple[FinishedFile, ...]
-    before: int | None = None
-    records: tuple[FoldedRecord, ...] | None = None
-
-
-@dataclass(frozen=True)
 class Look:
     """The names in a ledger's directory at one moment, and what follows from them. Each step of a batch looks once."""
 
@@ -249,8 +234,28 @@ class Look:
 
     @cached_property
     def folds(self) -> list[str]:
-        """The files of folded records, in order."""
-        return sorted(filter(_FOLDED.fullmatch, self.names))
+        """The files of folded records, in order, without those that lie within another one."""
+        return self._divided[0]
+
+    @cached_property
+    def within(self) -> list[str]:
+        """The folds that lie within another one, of which they became a part; they do not count."""
+        return self._divided[1]
+
+    @cached_property
+    def _divided(self) -> tuple[list[str], list[str]]:
+        return divided(self.names)
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether folds and records follow each other from record 1 on; not if somebody has removed the oldest."""
+        after = 1
+        for first, last in map(span_of, self.folds):
+            if first != after:
+                return False
+            after = last + 1
+        left = [n for n in self.numbers if n >= after]
+        return left == list(range(after, after + len(left)))
 
     @cached_property
     def notes(self) -> set[int]:
@@ -260,7 +265,7 @@ class Look:
     @property
     def folded(self) -> int:
         """The last record that is in a fold. A record that still has this number or a smaller one no longer counts."""
-        return _last_folded(self.names)
+        return max((last for _, last in map(span_of, filter(is_fold, self.names))), default=0)
 
     def is_published(self, state: State) -> bool:
         """Tell whether all files of a record are known to be visible; true for a record that names none."""
@@ -275,11 +280,21 @@ class Ledger:
         self._directory = directory
         self._sink = sink
         self._parts = PartTables(storage, f"{directory.rpartition('/')[0]}/{STAGING}", sink)
+        self._folds = Folds(storage, directory, sink)
         self.other_names = OtherNames(storage, directory, sink)
 
     def look(self) -> Look:
         """Return the names that are in the directory now; none if the directory is not there."""
         return Look(tuple(names_at(self._storage, self._directory)))
+
+    def look_at_history(self) -> Look:
+        """Return a look for who reads folds: one in which nothing is missing, or two in a row had the same (failure 12)."""
+        look = self.look()
+        while not look.is_whole:
+            before, look = look, self.look()
+            if look.folds == before.folds:
+                break
+        return look
 
     def head(self, look: Look | None = None) -> State:
         """Return the last record, as of `look` or of now; `State(n=0)` if there is none.
@@ -365,10 +380,13 @@ class Ledger:
             self.fold(look.folds[-1])
             self._storage.persist(self._directory, [look.folds[-1]])
             self._delete(look.numbers[: -len(left)])
+        if look.within:
+            self._folds.delete_within(look.folds, look.within)
         if len(left) >= 2 * FOLD:
             left = self._unfolded(self.look())  # publishing may have taken long, and a successor may have folded
         if len(left) >= 2 * FOLD:
             self._fold(left[:FOLD])  # the record after them stays
+            self._folds.merge()
 
     @staticmethod
     def _unfolded(look: Look) -> list[int]:
@@ -376,8 +394,11 @@ class Ledger:
         return [n for n in look.numbers if n > folded]
 
     def history(self) -> Iterator[FinishedFile]:
-        """Yield every file that the ledger ever declared finished, oldest first. Reads O(history)."""
-        look = self.look()
+        """Yield every file that the ledger ever declared finished, oldest first. Reads O(history).
+
+        Raises `NotThere` if a live query folds or merges meanwhile what was listed: begin again.
+        """
+        look = self.look_at_history()
         for name in look.folds:
             yield from self.fold(name).files
         for number in self._unfolded(look):
@@ -401,35 +422,15 @@ class Ledger:
     def _fold(self, numbers: list[int]) -> None:
         look = self.look()
         states = [self.read(n, look) for n in numbers]
-        name = f"{numbers[0]:012d}-{numbers[-1]:012d}"
-        record = {
-            "sink": self._sink,
-            "first": numbers[0],
-            "last": numbers[-1],
-            "finished": [_plain(file) for state in states for file in state.finished],
-            "before": states[0].events_before,
-            "records": [_folded_form(state) for state in states if state.events],
-        }
-        try:
-            self._storage.put_if_absent(f"{self._directory}/{name}", signed(record))
-        except AlreadyThere:  # the driver that put it may have died or stalled before it was durable
-            self._storage.persist(self._directory, [name])
+        files = tuple(file for state in states for file in state.finished)
+        records = tuple(_folded_record(state) for state in states if state.events)
+        self._folds.put(Fold(numbers[0], numbers[-1], files, states[0].events_before, records))
         failpoints.hit("sink.ledger.folded")
         self._delete(numbers)
 
     def fold(self, name: str) -> Fold:
         """Return the fold in a file; `DamagedState` if the file was altered."""
-        path = f"{self._directory}/{name}"
-        record = checked_at(self._storage, path)
-        sink, first, last = (record.get(field) for field in ("sink", "first", "last"))
-        if [sink, first, last] != [self._sink, *map(int, name.split("-"))]:
-            msg = f"{path!r} has records {first} to {last} of sink {sink!r}: it was moved here; restore the ledger from a copy"
-            raise DamagedState(msg)
-        try:
-            return _fold_of(record)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            msg = f"{path!r} is not a fold of ledger records: {error!r}; restore it from a copy"
-            raise DamagedState(msg) from error
+        return self._folds.read(name)
 
     def _delete(self, numbers: list[int]) -> None:
         """Delete records, the oldest first: `counts` relies on a record being deleted before its successor."""
@@ -450,31 +451,8 @@ def _with_names(state: State, renamed: Mapping[str, str]) -> State:
     return replace(state, finished=finished, grown=grown, lengths=lengths)
 
 
-def _last_folded(names: Iterable[str]) -> int:
-    """Return the last record that is in a fold. A record that still has this number or a smaller one no longer counts."""
-    return max((int(match[1]) for name in names if (match := _FOLDED.fullmatch(name))), default=0)
-
-
-def _fold_of(record: dict[str, Any]) -> Fold:
-    """Return the fold from its JSON form; a malformed form raises `KeyError`, `TypeError`, `ValueError` or `AttributeError`."""
-    files = tuple(map(_finished_file, record["finished"]))
-    if "records" not in record:
-        return Fold(record["first"], record["last"], files)
-    records = tuple(
-        FoldedRecord(int(n), int(time_ns), int(count), marks_of(*marks))
-        for n, time_ns, count, *marks in record["records"]
-    )
-    check_relative(mark.bucket for folded in records for mark in folded.marks)
-    if sum(folded.files for folded in records) != len(files):
-        msg = f"{len(files)} files, and of its records {sum(folded.files for folded in records)}"
-        raise ValueError(msg)
-    return Fold(record["first"], record["last"], files, int(record["before"]), records)
-
-
-def _folded_form(state: State) -> list[Any]:
-    """Return the entry of a fold for a record that has events."""
-    marks = [[list(mark) for mark in state.ready.marks]] if state.ready.marks else []
-    return [state.n, state.time_ns, len(state.finished), *marks]
+def _folded_record(state: State) -> FoldedRecord:
+    return FoldedRecord(state.n, state.time_ns, len(state.finished), state.ready.marks)
 
 
 def _form(state: State) -> dict[str, Any]:
@@ -490,7 +468,9 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - the fields of a record are of m
     """
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    if isinstance(value, (State, Segment, FinishedFile, Growth, LengthTable)):
+    if isinstance(value, FinishedFile):
+        return finished_form(value)
+    if isinstance(value, (State, Segment, Growth, LengthTable)):
         fields = ((name, item) for name, item in vars(value).items() if name not in _LATER or item not in _NOTHING)
         return {name: _plain(item) for name, item in fields}
     return value
@@ -505,7 +485,7 @@ def _state(record: dict[str, Any], path: str) -> State:
     fields = {name: value for name, value in record.items() if name != "v"}
     try:
         fields["open"] = open_of({name: fields.pop(name) for name in OPEN_FIELDS if name in fields})
-        fields["finished"] = tuple(map(_finished_file, fields["finished"]))
+        fields["finished"] = tuple(map(finished_file, fields["finished"]))
         fields["tables"] = tuple(LengthTable(**table) for table in fields.get("tables", ()))
         fields |= _of_keys(fields)
         fields["grown"] = tuple(Growth(**(g | {"segments": segments_of(g)})) for g in fields["grown"])
@@ -536,17 +516,3 @@ def _paths_in(fields: dict[str, Any]) -> Iterator[str]:
     yield from (growth.path for growth in fields["grown"])
     yield from fields.get("lengths", {})
     yield from (table.file for table in (*fields["tables"], *fields["written_tables"]))
-
-
-def _finished_file(form: dict[str, Any]) -> FinishedFile:
-    file = FinishedFile(**form)
-    check_relative((file.path, file.staged))
-    if file.place and (not file.is_aside or _leads_elsewhere(file.place)):
-        msg = f"the directory {file.place!r}"
-        raise ValueError(msg)
-    return file
-
-
-def _leads_elsewhere(directory: str) -> bool:
-    """Tell whether a path is not absolute, or has `..` in it; no record that we put has such a path."""
-    return not (directory.startswith("/") or "://" in directory) or ".." in directory.split("/")
