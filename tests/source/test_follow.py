@@ -26,6 +26,7 @@ import pytest
 from penstock import clock
 from penstock.errors import BadRecord, FileChanged, OptionError, StorageError
 from penstock.formats import families
+from penstock.formats.charsets import charset
 from penstock.options import SOURCE, parse
 from penstock.source import configured, scan
 from penstock.source.followed import FollowPlanner
@@ -102,6 +103,95 @@ def test_json_and_csv_grow_too(src: Path, tmp_path: Path) -> None:
         add(other / "a.csv", bytes([byte]))
         query.run()
     assert query.rows == [("x\ny", 1), ("z", 2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "piece", "end"),
+    [
+        ({}, "x" * 4000, "\n"),
+        ({"maxBytesPerTrigger": "50k"}, "x" * 4000, "\n"),
+        ({"encoding": "UTF-16LE"}, "x\0" * 2000, "\n\0"),
+        ({"lineSep": "aba"}, "bba" * 1000, "ba"),
+        ({"format": "csv"}, '""\n,' * 1000, '"\n'),
+        ({"format": "csv"}, '""' * 2000, '",\n'),
+        ({"format": "csv", "escape": "\\", "comment": "#"}, '\\"\n#' * 1000, '"\n'),
+    ],
+    ids=["text", "limit", "wide", "overlap", "lines", "quotes", "escapes"],
+)
+def test_a_record_that_grows_slowly_is_looked_at_once(
+    src: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], piece: str, end: str
+) -> None:
+    """To look for the end of a record costs what has come, not what is there; after a restart, once what is there."""
+    begin = 'first,1\n"' if "format" in options else "first\n"
+    begin = begin.replace("\n", "aba") if "lineSep" in options else begin
+    text = begin.encode(options.get("encoding", "UTF-8"))
+    query = Query(src, CSV if "format" in options else TEXT, **options)
+    add(src / "app.log", text)
+    assert len(query.run()) == 1
+    sizes: list[int] = []
+    read = LocalReadHandle.read
+
+    def counted(handle: LocalReadHandle, offset: int, length: int) -> bytes:
+        sizes.append(len(read(handle, offset, length)))
+        return read(handle, offset, length)
+
+    monkeypatch.setattr(LocalReadHandle, "read", counted)
+    looks = 100
+    for look in range(looks):
+        add(src / "app.log", piece)
+        if look == looks // 2:
+            query.restart()
+        assert not query.plan()
+        assert not query.plan()
+    whole = looks * len(piece)
+    assert sum(sizes) < 2 * whole + looks * 20_000  # and what a look compares
+    add(src / "app.log", end)
+    assert query.plan()
+    (split,) = query.planner.splits(json.loads(query.log[-1]))
+    assert (split.start, split.end) == (len(text) - (piece[0] in '"\\'), (src / "app.log").stat().st_size)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"lineSep": "aba"},
+        {"lineSep": "\n\n"},
+        {"encoding": "UTF-16LE"},
+        {"format": "csv"},
+        {"format": "csv", "comment": "#"},
+        {"format": "csv", "escape": "\\"},
+        {"format": "csv", "escape": "\\", "comment": "#"},
+    ],
+)
+def test_a_record_ends_in_one_place_however_it_was_looked_for(options: dict[str, str]) -> None:
+    """Whatever was looked at before, and in whatever pieces, a record ends where a single look at all of it finds its end."""
+    chance = random.Random(5)  # noqa: S311 - a test that can be repeated
+    reading = Query(Path.cwd(), CSV if "format" in options else TEXT, **options).reading
+    form, fmt = reading.form, reading.format
+    assert isinstance(form, families.RecordFormat)
+    known = charset(fmt.encoding, b"")
+    for _ in range(300):
+        text = "".join(chance.choice('"",\n\r\\#xaab') for _ in range(chance.randrange(1, 30)))
+        data = (chance.choice(["", "\ufeff"]) + text).encode(fmt.encoding)
+        tail, size, end = form.tail(fmt, 0, known), 0, 0
+        while size < len(data) and not end:
+            size = min(size + chance.randrange(1, 5), len(data))
+
+            def read(offset: int, length: int, there: bytes = data[:size]) -> bytes:
+                return there[offset : offset + length]
+
+            end = tail.ended(read, size)
+            assert end == form.tail(fmt, 0, known).ended(read, size)
+
+
+def test_a_record_that_is_replaced_before_it_has_ended(src: Path) -> None:
+    """What was looked through is not what is there by now: the lines that are there come at once."""
+    query = Query(src)
+    add(src / "app.log", "x" * 5000)
+    assert not query.plan()
+    (src / "app.log").write_text("1\n2\n" + "y" * 5000)
+    assert query.run() == ["1", "2"]
 
 
 def test_a_replay_reads_the_bytes_of_the_plan_though_the_file_has_grown(src: Path) -> None:

@@ -65,6 +65,7 @@ from penstock.query.offset import FOLLOW_VERSION, check, summed
 from penstock.source.cursor import FileVersion, Followed, Split
 from penstock.source.dividing import Dividing, weight
 from penstock.source.follow import seen
+from penstock.source.growth import SearchedTail
 from penstock.source.pace import ScanPace
 from penstock.source.plan import _NO_LIMITS, BatchLimits, marks
 from penstock.source.rotated import GrowingFiles
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.formats import ReadFormat
+    from penstock.formats.families import Tail
     from penstock.options import Options
     from penstock.source.growth import Growing
     from penstock.source.read import Reading
@@ -294,9 +296,11 @@ class FollowPlanner:
         try:
             with self._growing.beside.open(file) as handle:
                 end = self._end(handle, file, room, closes=closes)
+                if end == file.at or not self._is_same(handle, file):
+                    return None
                 digest = seen(handle, end)
                 still = not file.at or seen(handle, file.at) == file.digest
-                if end == file.at or digest is None or not still or not self._is_same(handle, file):
+                if digest is None or not still:
                     return None
         except (NotThere, FileChanged):
             return None  # it was renamed, cut or removed since the last look; the next look finds out
@@ -308,19 +312,30 @@ class FollowPlanner:
 
     def _end(self, handle: ReadHandle, file: Growing, room: int | None, *, closes: bool) -> int:
         """Return up to where whole records go by now, or `file.at` if there are no more."""
-        assert isinstance(self._form, RecordFormat)  # noqa: S101 - no other family is followed
         fmt = self._reading.format
         if by_mark(fmt.encoding) and file.size < HEAD_BYTES:
             return file.size if closes else file.at  # the bytes that tell its encoding are not there yet
-        known = charset(fmt.encoding, handle.read(0, min(HEAD_BYTES, file.size)) if by_mark(fmt.encoding) else b"")
+        tail = self._tail(handle, file)
         while room is not None and file.size - file.at > room:
-            end = self._form.ended(fmt, handle.read, file.at, file.at + max(room, 1), known)
+            end = tail.ended(handle.read, file.at + max(room, 1))
             if end > file.at:
                 return end
             room = max(room, 1) * 16
-        end = self._form.ended(fmt, handle.read, file.at, file.size, known)
+        end = tail.ended(handle.read, file.size)
         self._is_cut = False
+        if end == file.at:
+            file.tail = SearchedTail(tail, seen(handle, tail.searched))
         return file.size if closes else end
+
+    def _tail(self, handle: ReadHandle, file: Growing) -> Tail:
+        """Return the end of a file from `file.at` on: the one that was looked through before, if the bytes are still those."""
+        before, file.tail = file.tail, None
+        if before is not None and before.tail.begin == file.at and seen(handle, before.tail.searched) == before.digest:
+            return before.tail
+        assert isinstance(self._form, RecordFormat)  # noqa: S101 - no other family is followed
+        fmt = self._reading.format
+        head = handle.read(0, min(HEAD_BYTES, file.size)) if by_mark(fmt.encoding) else b""
+        return self._form.tail(fmt, file.at, charset(fmt.encoding, head))
 
     @staticmethod
     def _is_same(handle: ReadHandle, file: Growing) -> bool:

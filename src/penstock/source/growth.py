@@ -11,7 +11,7 @@ has earlier positions up to which the file was planned, back to a time before an
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NotThere, StorageError
@@ -23,6 +23,7 @@ from penstock.storage import Entry, Link, entry_at
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
+    from penstock.formats.families import Tail
     from penstock.storage import ReadHandle, Storage
 
 COPY_NS = 10_000_000_000  # a new file that has stood still for this long is not a copy that is still being made
@@ -31,12 +32,21 @@ _AWAY_NS = 600_000_000_000
 _AWAY_FILES = 1000
 
 
+@dataclass(frozen=True)
+class SearchedTail:
+    """The end of a file in which no record has ended yet, and the digest of the file up to where that was searched."""
+
+    tail: Tail
+    digest: str | None
+
+
 @dataclass
 class Growing:
     """A followed file: its path, how far it is planned, and the digest of the bytes before that. `size` and time are as last seen.
 
     `earlier` has up to two of `[at, digest, time when it was planned further]`. `place` is its full path if the listing does not show
-    it. `turn` is greater than that of all files that were planned before it in this process.
+    it. `turn` is greater than that of all files that were planned before it in this process. `tail` saves reading an unfinished record
+    again at each look; without it the same is found.
     """
 
     path: str
@@ -49,6 +59,7 @@ class Growing:
     closed: bool = False
     place: str | None = None
     turn: int = 0
+    tail: SearchedTail | None = field(default=None, compare=False, repr=False)
 
     @property
     def version(self) -> FileVersion:
