@@ -883,6 +883,40 @@ def test_a_single_file_is_waited_for_while_it_is_rotated(src: Path) -> None:
     assert query.run() == ["2", "3"]
 
 
+def test_a_single_file_that_becomes_a_directory_is_told(src: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As a container makes one where a file is missing: nothing would come, and nobody would know why; also after a restart."""
+    log = src / "app.log"
+    add(log, "1\n")
+    query = Query(log)
+    assert query.run() == ["1"]
+    log.unlink()
+    log.mkdir()
+    assert query.run() == query.run() == []
+    assert caplog.text.count("was a file, and is a directory now") == 1
+    caplog.clear()
+    query.restart()
+    assert query.run() == []
+    assert caplog.text.count("was a file, and is a directory now") == 1
+    add(log / "a.log", "2\n")
+    assert query.run() == ["2"]
+
+
+def test_links_and_directories_that_are_left_out_are_told(
+    src: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a kubelet lays out the logs of its containers, as links out of their directory: nothing would be read, and nothing said."""
+    (tmp_path / "pods").mkdir()
+    add(tmp_path / "pods" / "0.log", "1\n")
+    (src / "web.log").symlink_to(tmp_path / "pods" / "0.log")
+    (src / "sub").mkdir()
+    query = Query(src)
+    assert query.run() == query.run() == []
+    query.restart()
+    assert query.run() == []
+    assert "set followSymlinks=true to have them followed" in caplog.text
+    assert "set recursiveFileLookup=true to have them descended into" in caplog.text
+
+
 def test_limits_cut_at_records(src: Path) -> None:
     """A byte limit ends a batch after a record; a longer record is a batch of its own."""
     add(src / "a.log", "1\n22\n" + "3" * 100 + "\n4\n")

@@ -66,6 +66,7 @@ from penstock.source.cursor import FileVersion, Followed, Split
 from penstock.source.dividing import Dividing, weight
 from penstock.source.follow import seen
 from penstock.source.growth import SearchedTail
+from penstock.source.notices import Notices
 from penstock.source.pace import ScanPace
 from penstock.source.plan import _NO_LIMITS, BatchLimits, marks
 from penstock.source.rotated import GrowingFiles
@@ -144,7 +145,7 @@ class FollowPlanner:
         self._bounded = self._frozen = False
         self._turn = 0
         self._at: dict[str, Any] | None = None
-        self._told: set[str] = set()
+        self._notices = Notices(reading.root, options)
         self._reset({})
 
     # -- offsets -------------------------------------------------------------------------------------------------
@@ -233,7 +234,7 @@ class FollowPlanner:
                 raise OptionError(msg)
             follow, closed = start["follow"], start["follow"]["closed"]
             follow = {**follow, "closed": self._side.load(closed) if isinstance(closed, dict) else closed}
-        self._growing = GrowingFiles(self._storage, self._root, self._options, follow, self._told)
+        self._growing = GrowingFiles(self._storage, self._root, self._options, follow, self._notices)
         self._count: int
         self._bytes: int
         self._count, self._bytes = start["read"] if start else (0, 0)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.options import Options
+    from penstock.source.notices import Notices
     from penstock.storage import Storage
 
 _log = logging.getLogger("penstock.source")
@@ -28,14 +29,17 @@ _LOOKS = 3  # how often all is looked at again because names and sizes do not be
 class GrowingFiles:
     """The followed files of one source: `files`, in no order; `beside` opens them at their places. Not shared between threads.
 
-    `form` is what an offset has of them (`to_json`, with its closed files loaded), or empty before the first offset. `told` has the
-    files for which it was logged that they are not followed: that is logged only once.
+    `form` is what an offset has of them (`to_json`, with its closed files loaded), or empty before the first offset. `notices` reports
+    what is left out.
     """
 
-    def __init__(self, storage: Storage, root: str, options: Options, form: Mapping[str, Any], told: set[str]) -> None:
+    def __init__(
+        self, storage: Storage, root: str, options: Options, form: Mapping[str, Any], notices: Notices
+    ) -> None:
         self._storage = storage
         self._root = root
-        self._listing = Listing(storage, root, options, told)
+        self._notices = notices
+        self._listing = Listing(storage, root, options, notices)
         self.beside = Beside(storage, root)
         self.files = [Growing.of(entry) for entry in form.get("growing", ())]
         self.files += [Growing.of(entry, closed=True) for entry in form.get("closed", ())]
@@ -68,7 +72,10 @@ class GrowingFiles:
         """
         overtaken: list[Growing] = []
         for _ in range(_LOOKS):
+            was_one = self.is_one
             self._refresh()
+            if was_one and not self._listing.is_one:
+                self._notices.is_directory()
             overtaken = self._overtaken()
             if not overtaken:
                 return
@@ -265,15 +272,15 @@ class GrowingFiles:
 
 
 class Listing:
-    """The files of a directory, as looks at it show them: `now`, by path. Compressed and encrypted ones are left out, and told once.
+    """The files of a directory, as looks at it show them: `now`, by path. Compressed and encrypted ones are left out.
 
-    `told` has the files of which that was logged.
+    `notices` reports what is left out.
     """
 
-    def __init__(self, storage: Storage, root: str, options: Options, told: set[str]) -> None:
+    def __init__(self, storage: Storage, root: str, options: Options, notices: Notices) -> None:
         self._scan = Scan.of(storage, root, options)
         self._root = root
-        self._told = told
+        self._notices = notices
         self._later = Changes()  # what was shown and is not in `now` yet
         self.now: dict[str, FileVersion] = {}
 
@@ -282,11 +289,17 @@ class Listing:
         """When the newest look began."""
         return self._scan.listed_ns
 
+    @property
+    def is_one(self) -> bool:
+        """Whether the newest look has found a file, and not a directory."""
+        return self._scan.is_one
+
     def look(self, closed: set[str]) -> None:
         """List names, and look at all files but the closed ones: also at those that wait as copies, or were empty so far."""
         later, self._later = self._later, Changes()
         self._take_in(later)
         self._take_in(self._changes(self.now.keys() - closed))
+        self._notices.left_out(self._scan)
 
     def latest(self, file: FileVersion) -> FileVersion:
         """Return a file as the last look has it, if that still shows the same file."""
@@ -312,14 +325,9 @@ class Listing:
         for file in (arrival.file for arrival in changes.came):
             name = file.path or self._root
             if codec_of(name) or unreadable(name) or is_encrypted(name):
-                self._tell(file.path, "is compressed or encrypted, and a file that grows is not: it is not followed")
+                self._notices.not_followed(file.path, "is compressed or encrypted, and a file that grows is not")
             else:
                 self.now[file.path] = file
-
-    def _tell(self, path: str, words: str) -> None:
-        if path not in self._told:
-            self._told.add(path)
-            _log.info("%r %s", path or self._root, words)
 
 
 class Losses:
