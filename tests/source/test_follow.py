@@ -883,6 +883,23 @@ def test_a_single_file_is_waited_for_while_it_is_rotated(src: Path) -> None:
     assert query.run() == ["2", "3"]
 
 
+def test_a_short_file_with_the_number_of_a_removed_one_is_read(src: Path, tmp_path: Path) -> None:
+    """Jobs that write the same few lines into files of their own: the next file has the number and the beginning of the last one."""
+    query = Query(src)
+    add(src / "monday.log", "begun\ndone\n")
+    assert query.run() == ["begun", "done"]
+    (src / "monday.log").rename(tmp_path / "kept")  # the surest way to get the same number again
+    assert query.run() == []
+    (tmp_path / "kept").write_text("begun\ndone\n")
+    os.utime(tmp_path / "kept", (5, 5))
+    (tmp_path / "kept").rename(src / "tuesday.log")
+    assert query.run() == ["begun", "done"]
+    (src / "tuesday.log").rename(tmp_path / "kept")
+    assert query.run() == []
+    (tmp_path / "kept").rename(src / "wednesday.log")
+    assert query.run() == []  # it is the same file, unchanged
+
+
 def test_a_single_file_that_becomes_a_directory_is_told(src: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As a container makes one where a file is missing: nothing would come, and nobody would know why; also after a restart."""
     log = src / "app.log"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NotThere, StorageError
 from penstock.source.cursor import FileVersion
-from penstock.source.follow import folders, seen
+from penstock.source.follow import SEEN_BYTES, folders, seen
 from penstock.source.scan import hidden
 from penstock.storage import Entry, Link, entry_at
 
@@ -275,10 +275,18 @@ class Away:
         self._files = [(old, gone_ns) for old, gone_ns in self._files if gone_ns > now_ns - _AWAY_NS][-_AWAY_FILES:]
 
     def back(self, other: FileVersion, beside: Beside) -> Growing | None:
-        """Return, once, the remembered file with a new file's number or path, and with its beginning; `None` if there is none."""
+        """Return, once, the remembered file that a new file is, by its number or path and by its beginning; `None` if there is none.
+
+        A disk gives the number of a file that was removed to the next one, and two short files may well begin alike. So under another
+        name the number counts only with more evidence than that.
+        """
         for place, (file, _) in enumerate(self._files):
-            same = file.path == other.path or bool(file.identity and file.identity == other.identity)
-            if same and beside.has_all_of(other, file):
+            by_number = bool(file.identity and file.identity == other.identity) and (
+                file.at >= SEEN_BYTES
+                or (other.size, other.modified_ns) == (file.size, file.modified_ns)
+                or is_named_like(other.path, file.path)
+            )
+            if (file.path == other.path or by_number) and beside.has_all_of(other, file):
                 del self._files[place]
                 return file
         return None
