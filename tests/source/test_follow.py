@@ -831,6 +831,60 @@ def test_the_copy_that_has_most_is_the_copy(src: Path) -> None:
     assert query.run() == []
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_new_file_with_the_header_of_a_removed_one_is_no_copy_of_it(src: Path, restart: bool) -> None:
+    """Two rotations between two looks: the oldest file goes, and one comes that nobody has seen, with the header of all."""
+    query = Query(src)
+    add(src / "app.log.2", "header\n")
+    query.run()
+    add(src / "app.log.2", "1\n2\n3\n")
+    assert query.run() == ["1", "2", "3"]
+    (src / "app.log.2").unlink()
+    if restart:
+        query.restart()
+    add(src / "app.log.1", "header\n4\n")
+    assert query.run() == ["header", "4"]
+
+
+def test_a_copy_belongs_to_the_file_of_which_it_has_most(src: Path) -> None:
+    """The oldest file goes, of which the header alone was read, and a copy of the log comes, which has that header, too."""
+    query = Query(src)
+    add(src / "app.log.3", "header\n")
+    age(src / "app.log.3", 600)
+    add(src / "app.log", "header\n1\n2\n")
+    assert query.run() == ["header", "header", "1", "2"]
+    (src / "app.log.3").unlink()
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    assert query.run() == []
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "header\n3\n")
+    assert query.run() == ["header", "3"]
+    age(src / "app.log.1", 600)
+    assert query.run() == []
+
+
+@pytest.mark.parametrize("look", [False, True])
+@pytest.mark.parametrize("header", ["", "header\n"])
+def test_a_copy_is_put_over_one_that_has_nothing_but_a_header(src: Path, header: str, look: bool) -> None:
+    """An empty log was rotated; its copy is followed, and the next copy begins with what was read of that."""
+    query = Query(src)
+    add(src / "app.log.1", header + "0\n")
+    query.run()
+    os.truncate(src / "app.log.1", len(header))
+    query.run()
+    add(src / "app.log", header + "1\n2\n")
+    query.run()
+    query.rows.clear()
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    if look:
+        assert query.run() == []
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "3\n")
+    assert query.run() == ["3"]
+    age(src / "app.log.1", 600)
+    assert query.run() == []
+
+
 @pytest.mark.parametrize(("kept", "text"), [(0, "hal"), (2, "1\nhal")])
 def test_bytes_that_were_cut_in_front_of_their_end_are_told(src: Path, kept: int, text: str) -> None:
     """A file is truncated to where it was read, or before any of it was read: bytes seen but not read are lost, and counted."""

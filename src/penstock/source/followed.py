@@ -31,8 +31,8 @@ that (`follow.seen`). The failures that this prevents; users of Fluent Bit, Vect
     in its directory by its number, and a copy of it by the bytes that were seen, whatever the pattern says; no other file outside of
     the pattern is read.
 12. *The copy is overtaken*: the follower reads on between copy and cut, and dies. The copy is shorter than what was read. Rule: the
-    offset also has earlier positions up to which the file was planned (`Growing.earlier`), back to the time before which no copy can
-    still be waiting.
+    offset also has where the copies end that were seen (`Growing.earlier`). Only a file that ends there, with these bytes, is such a
+    copy: a new file of another name that begins with the same header is none.
 13. *The copy is overtaken before anybody has seen it*: names are listed, the copy is made, the original grows and its size is taken; all
     of that is planned, and the original is cut. The copy is shorter than what was read, and of no earlier position. Rule: names are
     listed once more after sizes, and a size counts only if no copy has come meanwhile; a copy that was seen is marked
@@ -306,7 +306,7 @@ class FollowPlanner:
         except (NotThere, FileChanged):
             return None  # it was renamed, cut or removed since the last look; the next look finds out
         base = file.at
-        file.is_planned_to(end, digest, self._storage.now_ns())
+        file.at, file.digest = end, digest
         self._count += not base
         self._bytes += end - base
         return Split(FileVersion(file.path, end, file.modified_ns, file.identity), base, end, Followed(base, digest))

@@ -4,8 +4,10 @@ A file has the bytes of another one if it begins with what was seen of that (`fo
 itself under another name, which the pattern may leave out; a copy of it beside it, complete or still being made; a file that took its
 place at once, as when `rsync` and editors put a longer version over a file; and the file itself, back in its place after it was away.
 
-A copy may be shorter than what has been read by now, because the original went on growing after the copier had read it. So `earlier`
-has earlier positions up to which the file was planned, back to a time before any copy that is still in question can have been made.
+A copy may be shorter than what has been read by now, because the original went on growing after the copier had read it. Such a copy was
+seen before the original was cut: what is read was seen at a look, and a copy that was not there then has all of that. So it is enough to
+remember (`earlier`) where the copies end that were seen beside the file, and what it has up to there. That a file begins like another one
+up to some place before its own end is no evidence: files that are begun with the same header do.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from penstock.storage import ReadHandle, Storage
 
 COPY_NS = 10_000_000_000  # a new file that has stood still for this long is not a copy that is still being made
-_COMPARED_BYTES = 4096
+COMPARED_BYTES = 4096
+_COPIES = 4
 _AWAY_NS = 600_000_000_000
 _AWAY_FILES = 1000
 
@@ -44,9 +47,9 @@ class SearchedTail:
 class Growing:
     """A followed file: its path, how far it is planned, and the digest of the bytes before that. `size` and time are as last seen.
 
-    `earlier` has up to two of `[at, digest, time when it was planned further]`. `place` is its full path if the listing does not show
-    it. `turn` is greater than that of all files that were planned before it in this process. `tail` saves reading an unfinished record
-    again at each look; without it the same is found.
+    `earlier` has the latest few of `[size, digest, time]` of copies that were seen and have fewer bytes. `place` is its full path if the
+    listing does not show it. `turn` is greater than that of all files that were planned before it in this process. `tail` saves reading
+    an unfinished record again at each look; without it the same is found.
     """
 
     path: str
@@ -82,12 +85,6 @@ class Growing:
         """Return the entry of the offset."""
         entry = [self.path, self.identity, self.at, self.digest, self.size, self.modified_ns]
         return [*entry, list(map(list, self.earlier))] if self.earlier and not self.closed else entry
-
-    def is_planned_to(self, end: int, digest: str, now_ns: int) -> None:
-        """Note that the file is planned to `end`; keep two earlier positions: one left at least `COPY_NS` ago, and a later one."""
-        if self.at and (not self.earlier or len(self.earlier) == 1 or self.earlier[1][2] <= now_ns - COPY_NS):
-            self.earlier = (*self.earlier[-1:], (self.at, self.digest, now_ns))
-        self.at, self.digest = end, digest
 
 
 class Beside:
@@ -140,13 +137,13 @@ class Beside:
         return other.path == file.path and self.has_all_of(other, file)
 
     def is_copy(self, other: FileVersion, file: Growing) -> bool:
-        """Tell whether a new file has what was read of a file that is cut or gone; if it is shorter, an earlier part of that."""
+        """Tell whether a new file has what was read of a file that is cut or gone; if it is shorter, whether it is a copy that was seen."""
         if not (file.identity and other.identity == file.identity) and not is_named_like(other.path, file.path):
             return False
         if other.size >= file.at:
             return not file.at or self.has_all_of(other, file)
-        marks = [(at, digest) for at, digest, _ in file.earlier if at <= other.size]
-        return bool(marks) and self.seen(other, marks[-1][0]) == marks[-1][1]
+        digests = [digest for size, digest, _ in file.earlier if size == other.size]
+        return bool(digests) and self.seen(other, other.size) in digests
 
     def may_be_copy(self, file: FileVersion, known: Growing) -> bool:
         """Tell whether a new file may be a copy of a followed file that is still being made: whether all its bytes are in that file, too.
@@ -157,32 +154,32 @@ class Beside:
         if not known.size or not is_named_like(file.path, known.path):
             return False
         try:
-            size = min(file.size, known.size, _COMPARED_BYTES)
+            size = min(file.size, known.size, COMPARED_BYTES)
             head, kept = self._head(known)
             if self._head(file)[0][:size] != head[:size]:
                 return not kept
             with self.open(file) as handle, self.open(known) as original:
                 if known.at and file.size >= known.at and seen(handle, known.at) != known.digest:
                     return False
-                start = max(file.size - _COMPARED_BYTES, 0)
+                start = max(file.size - COMPARED_BYTES, 0)
                 alike = handle.read(start, file.size - start) == original.read(start, file.size - start)
                 return alike or not _has_kept(original, known)
         except StorageError:
             return False
 
     def mark(self, known: Growing, copy: FileVersion) -> None:
-        """Record a position for a copy with fewer bytes than its original, so that it is recognised when that is read further and cut."""
-        if 0 < copy.size < known.size and all(at > copy.size for at, _, _ in known.earlier):
+        """Remember a copy with fewer bytes than its original, so that it is recognised when that is read further and cut."""
+        if 0 < copy.size < known.size and all(size != copy.size for size, _, _ in known.earlier):
             digest = self.seen(copy, copy.size)
             if digest is not None and digest == self.seen(known, copy.size):
-                known.earlier = ((copy.size, digest, self._storage.now_ns()), *known.earlier[-1:])
+                known.earlier = (*known.earlier[1 - _COPIES :], (copy.size, digest, self._storage.now_ns()))
 
     def _head(self, file: Growing | FileVersion) -> tuple[bytes, bool]:
         """Return the first bytes of a file as of this look, and whether it had all that was read of it after that."""
         path = (file.place if isinstance(file, Growing) else None) or file.path
         if path not in self._heads:
             with self.open(file) as handle:
-                head = handle.read(0, _COMPARED_BYTES)
+                head = handle.read(0, COMPARED_BYTES)
                 self._heads[path] = head, not isinstance(file, Growing) or _has_kept(handle, file)
         return self._heads[path]
 

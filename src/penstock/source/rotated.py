@@ -6,13 +6,14 @@ The failures that this prevents are those of `followed`, by their numbers.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import StorageError
 from penstock.formats.codecs import codec_of, unreadable
 from penstock.formats.encryption import is_encrypted
 from penstock.source.cursor import FileVersion
-from penstock.source.growth import COPY_NS, Away, Beside, Growing, is_named_like
+from penstock.source.growth import COMPARED_BYTES, COPY_NS, Away, Beside, Growing, is_named_like
 from penstock.source.scan import Changes, Scan
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class GrowingFiles:
         self.files = [Growing.of(entry) for entry in form.get("growing", ())]
         self.files += [Growing.of(entry, closed=True) for entry in form.get("closed", ())]
         self._losses = Losses(root, form)
+        self._grown: list[Growing] = []  # in this look, and little was read of them
         self._originals: set[str] = set()  # of which a copy may wait: they are looked at even if they are closed
 
     @property
@@ -105,14 +107,17 @@ class GrowingFiles:
     def _matched(self) -> list[FileVersion]:
         """Bring followed files up to date; return the files that are not followed yet, an original before its copies."""
         gone, cut, known = self._sorted_out()
+        known -= self._taken_over([*gone, *(file for file, _ in cut)])
         cut, over = self._put_over(cut, gone, self._unknown(known, {now.identity for _, now in cut}))
         new = self._unknown(known - {now.path for _, now in over}, {now.identity for _, now in cut})
-        for file in gone:
-            new = self._find_moved(file, new)
-        for file, now in cut:
-            new = self._begin_again(file, self._listing.latest(now), new)
-        for file, now in over:
-            new = self._find_copied(file, now, new)
+        steps = [
+            *((file, partial(self._find_moved, file)) for file in gone),
+            *((file, partial(self._begin_again, file, self._listing.latest(now))) for file, now in cut),
+            *((file, partial(self._find_copied, file, now)) for file, now in over),
+        ]
+        # A file of which little was read may be the beginning of many: one of which more was read has the better claim to a copy.
+        for _, step in sorted(steps, key=lambda item: -item[0].at):
+            new = step(new)
         return sorted(new, key=lambda file: (len(file.path), file.order))  # a copy has the longer name
 
     def _sorted_out(self) -> tuple[list[Growing], list[tuple[Growing, FileVersion]], set[str]]:
@@ -122,6 +127,7 @@ class GrowingFiles:
         kept: list[Growing] = []
         cut: list[tuple[Growing, FileVersion]] = []
         gone: list[Growing] = []
+        self._grown = []
         for file in self.files:
             now = self._there(file, by_identity)
             if now is None:
@@ -129,8 +135,11 @@ class GrowingFiles:
                 continue
             if file.place is None:
                 known.add(now.path)
+            size = file.size
             if self._brought_up(file, now):
                 kept.append(file)
+                if file.place is None and file.size > size and file.at <= COMPARED_BYTES:
+                    self._grown.append(file)
             else:
                 cut.append((file, now))
         if gone or cut:
@@ -138,6 +147,22 @@ class GrowingFiles:
             self._listing.look({file.path for file in self.files if file.closed})
         self.files = kept
         return gone, cut, known
+
+    def _taken_over(self, originals: Sequence[Growing]) -> set[str]:
+        """Stop following files with more bytes than before, if a copy was put over them, or may be; return their paths (failure 14).
+
+        Nothing or only a header was read of them, and the copy begins with that, too. `originals` are files that are gone or cut.
+        """
+        taken: set[str] = set()
+        for file in self._grown:
+            now = file.version
+            there = (known for known in self.files if known is not file and min(known.size, now.size) > file.at)
+            if any(self.beside.may_be_copy(now, known) for known in there) or any(
+                known.at > file.at and self.beside.is_copy(now, known) for known in originals
+            ):
+                taken.add(file.path)
+        self.files = [file for file in self.files if file.path not in taken or file.place is not None]
+        return taken
 
     def _put_over(
         self, cut: list[tuple[Growing, FileVersion]], gone: list[Growing], new: list[FileVersion]
@@ -200,7 +225,7 @@ class GrowingFiles:
         for other in sorted(
             new, key=lambda other: (other.identity != file.identity, other.path == file.path, -other.size)
         ):
-            if file.at and (self.beside.is_copy(other, file) or self.beside.replaces(other, file)):
+            if file.at and (self._is_left_of(other, file) or self.beside.replaces(other, file)):
                 self._go_on_in(other, file)
                 if other.size < file.at:  # a copy of a part that was read: the file itself is away
                     self._losses.gone(file, self._storage.now_ns())
@@ -211,6 +236,14 @@ class GrowingFiles:
         else:
             self._losses.gone(file, self._storage.now_ns())
         return new
+
+    def _is_left_of(self, other: FileVersion, file: Growing) -> bool:
+        """Tell whether a new file is what is left of a file that is gone: a copy of it, and not rather one of a file that is there."""
+        if not self.beside.is_copy(other, file):
+            return False
+        return not any(
+            min(known.size, other.size) > file.at and self.beside.may_be_copy(other, known) for known in self.files
+        )
 
     def _find_copied(self, file: Growing, now: FileVersion, new: list[FileVersion]) -> list[FileVersion]:
         """Continue a file that a copy was put over in a copy of it, if there is one; return the rest of the new files."""
