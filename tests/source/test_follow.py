@@ -863,6 +863,30 @@ def test_a_copy_belongs_to_the_file_of_which_it_has_most(src: Path) -> None:
     assert query.run() == []
 
 
+@pytest.mark.parametrize("over", [False, True])
+def test_two_copies_between_two_looks(src: Path, over: bool) -> None:
+    """The log is cut twice, and the last copy has what the log has by now: it waits, also where it was put over the first one."""
+    query = Query(src)
+    add(src / "app.log.1", "0\n" * over)
+    add(src / "app.log", "1\n2\n3\n")
+    query.run()
+    query.rows.clear()
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "4\n")
+    if not over:
+        (src / "app.log.1").rename(src / "app.log.2")
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    assert query.run() == ["4"]
+    os.truncate(src / "app.log", 0)
+    assert query.run() == []
+    add(src / "app.log", "5\n")
+    assert query.run() == ["5"]
+    for copy in src.glob("app.log.*"):
+        age(copy, 600)
+    assert query.run() == []
+
+
 @pytest.mark.parametrize("look", [False, True])
 @pytest.mark.parametrize("header", ["", "header\n"])
 def test_a_copy_is_put_over_one_that_has_nothing_but_a_header(src: Path, header: str, look: bool) -> None:

@@ -75,6 +75,11 @@ class Growing:
         return max(self.size - self.at, 0)
 
     @staticmethod
+    def new(file: FileVersion) -> Growing:
+        """Return a file of which nothing is planned yet."""
+        return Growing(file.path, file.identity, 0, "", file.size, file.modified_ns)
+
+    @staticmethod
     def of(entry: list[Any], *, closed: bool = False) -> Growing:
         """Return the file of an entry of the offset; entries of older versions have no `earlier`."""
         path, identity, at, digest, size, modified_ns, *marks = entry

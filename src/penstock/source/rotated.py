@@ -45,7 +45,9 @@ class GrowingFiles:
         self.files = [Growing.of(entry) for entry in form.get("growing", ())]
         self.files += [Growing.of(entry, closed=True) for entry in form.get("closed", ())]
         self._losses = Losses(root, form)
-        self._grown: list[Growing] = []  # in this look, and little was read of them
+        # Of this look: files that have grown and of which little was read, and files that are cut, as they are now.
+        self._grown: list[Growing] = []
+        self._cut: list[Growing] = []
         self._originals: set[str] = set()  # of which a copy may wait: they are looked at even if they are closed
 
     @property
@@ -94,7 +96,7 @@ class GrowingFiles:
                 self.files.append(known)
                 _log.info("%r is back, and continues at byte %d", file.path or self._root, known.at)
             elif not self._waits_as_copy(file):
-                self.files.append(Growing(file.path, file.identity, 0, "", file.size, file.modified_ns))
+                self.files.append(Growing.new(file))
 
     def _overtaken(self) -> list[Growing]:
         """List names again; return the files with unread bytes of which a copy may have come, or grown, since the listing before."""
@@ -107,6 +109,7 @@ class GrowingFiles:
     def _matched(self) -> list[FileVersion]:
         """Bring followed files up to date; return the files that are not followed yet, an original before its copies."""
         gone, cut, known = self._sorted_out()
+        self._cut = [Growing.new(now) for _, now in cut]
         known -= self._taken_over([*gone, *(file for file, _ in cut)])
         cut, over = self._put_over(cut, gone, self._unknown(known, {now.identity for _, now in cut}))
         new = self._unknown(known - {now.path for _, now in over}, {now.identity for _, now in cut})
@@ -156,8 +159,7 @@ class GrowingFiles:
         taken: set[str] = set()
         for file in self._grown:
             now = file.version
-            there = (known for known in self.files if known is not file and min(known.size, now.size) > file.at)
-            if any(self.beside.may_be_copy(now, known) for known in there) or any(
+            if self._is_of_another(now, file) or any(
                 known.at > file.at and self.beside.is_copy(now, known) for known in originals
             ):
                 taken.add(file.path)
@@ -175,7 +177,7 @@ class GrowingFiles:
             later = self._listing.latest(now)
             is_copy = file.place is None and (
                 any(self.beside.is_copy(later, other) for other in originals if other is not file)
-                or self._waits_as_copy(later, new)
+                or self._waits_as_copy(later, [*new, *(begun for other, begun in cut if other is not file)])
             )
             (over if is_copy else begun).append((file, now))
         return begun, over
@@ -239,20 +241,22 @@ class GrowingFiles:
 
     def _is_left_of(self, other: FileVersion, file: Growing) -> bool:
         """Tell whether a new file is what is left of a file that is gone: a copy of it, and not rather one of a file that is there."""
-        if not self.beside.is_copy(other, file):
-            return False
-        return not any(
-            min(known.size, other.size) > file.at and self.beside.may_be_copy(other, known) for known in self.files
-        )
+        return self.beside.is_copy(other, file) and not self._is_of_another(other, file)
+
+    def _is_of_another(self, other: FileVersion, file: Growing) -> bool:
+        """Tell whether a file may be a copy of a file that is there, of which it has more than what was read of `file`."""
+        there = (known for known in (*self.files, *self._cut) if known is not file)
+        return any(min(known.size, other.size) > file.at and self.beside.may_be_copy(other, known) for known in there)
 
     def _find_copied(self, file: Growing, now: FileVersion, new: list[FileVersion]) -> list[FileVersion]:
         """Continue a file that a copy was put over in a copy of it, if there is one; return the rest of the new files."""
         copies = [other for other in new if other.path != now.path and file.at and self.beside.is_copy(other, file)]
-        if copies:
-            self._go_on_in(copies[0], file)
+        copy = max(copies, key=lambda other: other.size, default=None)
+        if copy is not None:
+            self._go_on_in(copy, file)
         elif file.unread:
             self._losses.cut(file, now, file.unread, "where its original had been read to")
-        return [other for other in new if other not in copies[:1]]
+        return [other for other in new if other != copy]
 
     def _go_on_in(self, copy: FileVersion, file: Growing) -> None:
         """Follow a copy from where the file was; if the copy is shorter, all of it was read, and the file grew after it was copied."""
@@ -288,7 +292,7 @@ class GrowingFiles:
         """Tell whether a file may be a copy of a file, followed or new, that is about to be cut (failure 5)."""
         if file.modified_ns < self._storage.now_ns() - COPY_NS:
             return False
-        for known in (*self.files, *(Growing(f.path, f.identity, 0, "", f.size, f.modified_ns) for f in new)):
+        for known in (*self.files, *map(Growing.new, new)):
             if self.beside.may_be_copy(file, known):
                 self.beside.mark(known, file)
                 self._originals.add(known.path)
