@@ -290,7 +290,7 @@ class GrowingFiles:
 
     def _waits_as_copy(self, file: FileVersion, new: Sequence[FileVersion] = ()) -> bool:
         """Tell whether a file may be a copy of a file, followed or new, that is about to be cut (failure 5)."""
-        if file.modified_ns < self._storage.now_ns() - COPY_NS:
+        if self._listing.changed_ns(file) < self._storage.now_ns() - COPY_NS:
             return False
         for known in (*self.files, *map(Growing.new, new)):
             if self.beside.may_be_copy(file, known):
@@ -319,6 +319,7 @@ class Listing:
         self._root = root
         self._notices = notices
         self._later = Changes()  # what was shown and is not in `now` yet
+        self._since: dict[str, int] = {}
         self.now: dict[str, FileVersion] = {}
 
     @property
@@ -343,6 +344,10 @@ class Listing:
         now = self.now.get(file.path, file)
         return now if now.identity == file.identity else file
 
+    def changed_ns(self, file: FileVersion) -> int:
+        """Return when a file was changed, or came under its name; later than its modification time if its writer has set that (`cp -p`)."""
+        return max(file.modified_ns, self._since.get(file.path, file.modified_ns))
+
     def come_since(self, followed: set[str]) -> list[FileVersion]:
         """List names again; return the files that are not followed, and have come, or grown, since the last look. `now` stays."""
         self._later = self._changes(self.now.keys() - followed)
@@ -359,12 +364,15 @@ class Listing:
     def _take_in(self, changes: Changes) -> None:
         for file in changes.gone:
             self.now.pop(file.path, None)
-        for file in (arrival.file for arrival in changes.came):
+            self._since.pop(file.path, None)
+        for file, since_ns in changes.came:
             name = file.path or self._root
             if codec_of(name) or unreadable(name) or is_encrypted(name):
                 self._notices.not_followed(file.path, "is compressed or encrypted, and a file that grows is not")
             else:
                 self.now[file.path] = file
+                if since_ns is not None:
+                    self._since[file.path] = since_ns
 
 
 class Losses:
