@@ -556,6 +556,24 @@ def test_a_rotated_file_that_the_pattern_leaves_out_is_read_to_its_end(src: Path
     assert lost(query) is None
 
 
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("single", [False, True])
+def test_a_file_that_is_rotated_behind_its_header_is_read_to_its_end(src: Path, single: bool, restart: bool) -> None:
+    """The header alone was read; the pattern leaves out the file's new name, and the file that took its old one has the same header."""
+    log = src / "app.log"
+    add(log, "header\n")
+    query = Query(log) if single else Query(src, pathGlobFilter="*.log")
+    assert query.run() == ["header"]
+    add(log, "1\n2\n")
+    log.rename(src / "app.log.1")
+    add(log, "header\n3\n")
+    if restart:
+        query.restart()
+    assert sorted(query.run()) == ["1", "2", "3", "header"]
+    add(log, "4\n")
+    assert query.run() == ["4"]
+
+
 def test_a_number_that_a_file_of_another_kind_uses_again(src: Path) -> None:
     """A file goes unread: another file that has its inode now, and that the pattern excludes, is not read in its place."""
     add(src / "other.log", "x\n")

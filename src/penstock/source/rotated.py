@@ -223,7 +223,14 @@ class GrowingFiles:
         return list(names.values())
 
     def _find_moved(self, file: Growing, new: list[FileVersion]) -> list[FileVersion]:
-        """Continue a file that is gone in the file that has its bytes; return the rest of the new files."""
+        """Continue a file that is gone in itself, if it lies beside the listed ones, or in the file that has its bytes; return the rest.
+
+        The file itself comes first: the one that took its name may begin with all that was read of it, if that is a header.
+        """
+        now = self._unlisted(file)
+        if now is not None and self._brought_up(file, now):
+            self.files.append(file)
+            return new
         for other in sorted(
             new, key=lambda other: (other.identity != file.identity, other.path == file.path, -other.size)
         ):
@@ -232,11 +239,7 @@ class GrowingFiles:
                 if other.size < file.at:  # a copy of a part that was read: the file itself is away
                     self._losses.gone(file, self._storage.now_ns())
                 return [rest for rest in new if rest != other]
-        now = self._unlisted(file)
-        if now is not None and self._brought_up(file, now):
-            self.files.append(file)
-        else:
-            self._losses.gone(file, self._storage.now_ns())
+        self._losses.gone(file, self._storage.now_ns())
         return new
 
     def _is_left_of(self, other: FileVersion, file: Growing) -> bool:
