@@ -23,7 +23,7 @@ from penstock.source.scan import hidden
 from penstock.storage import Entry, Link, entry_at
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Collection, Container, Iterator
 
     from penstock.formats.families import Tail
     from penstock.storage import ReadHandle, Storage
@@ -188,19 +188,31 @@ class Beside:
                 self._heads[path] = head, not isinstance(file, Growing) or _has_kept(handle, file)
         return self._heads[path]
 
-    def unlisted(self, file: Growing, listed: Container[str], *, copies: bool) -> tuple[str, Entry] | None:
-        """Return path and entry of an unlisted file beside `file`: that file itself or, with `copies`, a copy with more than was read."""
+    def unlisted(
+        self, file: Growing, listed: Container[str], copies: Collection[str] | None = None
+    ) -> tuple[str, Entry] | None:
+        """Return path and entry of an unlisted file beside `file`: that file itself, or the newest copy of it.
+
+        A copy is looked for if `copies` are given, which are the identities of files that are no new copies. An older one may begin
+        alike, if that is a header; so if the newest has no more than was read, the result is `None`.
+        """
         if not file.identity:
             return None
-        for path in self._likely(file, copies=copies):
+        paths = self._likely(file, copies)
+        for path in paths if copies is None else self._newest_first(paths):
             below = path[len(self._root) + 1 :] if path.startswith(f"{self._root}/") else None
-            entry = None if below in listed else self._having(path, file, copies=copies)
+            entry = None if below in listed else self._having(path, file)
             if entry is not None:
-                return path, entry
+                return (path, entry) if copies is None or entry.size > file.at else None
         return None
 
-    def _likely(self, file: Growing, *, copies: bool) -> Iterator[str]:
-        """Yield the full paths beside a file that have its inode number, or that are named like it and have another number.
+    def _newest_first(self, paths: Iterator[str]) -> list[str]:
+        there = ((path, entry_at(self._storage, path)) for path in paths)
+        since = {path: entry.arrived_ns or entry.modified_ns for path, entry in there if entry is not None}
+        return sorted(since, key=lambda path: -since[path])
+
+    def _likely(self, file: Growing, copies: Collection[str] | None) -> Iterator[str]:
+        """Yield the full paths beside a file that have its inode number, or that are named like it and have a number not among `copies`.
 
         If nothing was read of a file, only names like its own count: otherwise a file of another name that reuses its number would be
         read.
@@ -210,9 +222,9 @@ class Beside:
             : 2 if file.at else 1
         ]:  # a file known by its number alone is looked for nowhere else
             names = self._names_in(folder)
-            numbers = sorted(names.keys() - {file.identity}) if copies else [file.identity]
+            numbers = [file.identity] if copies is None else sorted(names.keys() - {file.identity, *copies})
             for name in (name for number in numbers for name in names.get(number, ())):
-                if (file.at and not copies) or _is_like(name, own):
+                if (file.at and copies is None) or _is_like(name, own):
                     yield f"{folder}/{name}"
 
     def stands_still(self, file: Growing) -> bool:
@@ -232,11 +244,11 @@ class Beside:
             self._folders[folder] = names
         return self._folders[folder]
 
-    def _having(self, path: str, file: Growing, *, copies: bool) -> Entry | None:
-        """Return the entry of a file if it has what was read of `file`; as a copy it must have more than that."""
+    def _having(self, path: str, file: Growing) -> Entry | None:
+        """Return the entry of a file if it has what was read of `file`."""
         with suppress(StorageError):
             entry = entry_at(self._storage, path)
-            if entry is None or not entry.is_file or entry.size < (file.at + copies if file.at else file.size):
+            if entry is None or not entry.is_file or entry.size < (file.at or file.size):
                 return None
             with self._storage.open(path) as handle:
                 if handle.info().identity == entry.identity and (not file.at or seen(handle, file.at) == file.digest):

@@ -196,7 +196,7 @@ class GrowingFiles:
         """Return the present version of a file under a name outside of the pattern."""
         if file.closed and self.beside.stands_still(file):
             return file.version
-        lies = self.beside.unlisted(file, self._listing.now, copies=False)
+        lies = self.beside.unlisted(file, self._listing.now)
         if lies is None:
             return None
         file.place, entry = lies
@@ -257,7 +257,7 @@ class GrowingFiles:
         copy = max(copies, key=lambda other: other.size, default=None)
         if copy is not None:
             self._go_on_in(copy, file)
-        elif file.unread:
+        elif not self._goes_on_beside(file) and file.unread:
             self._losses.cut(file, now, file.unread, "where its original had been read to")
         return [other for other in new if other != copy]
 
@@ -280,16 +280,21 @@ class GrowingFiles:
             if copy.size < file.at and file.unread:
                 self._losses.cut(file, now, file.unread, "its beginning")
             return [other for other in new if other != copy]
-        lies = self.beside.unlisted(file, self._listing.now, copies=True)
-        if lies is not None:
-            entry = lies[1]
-            self.files.append(
-                Growing(file.path, entry.identity, file.at, file.digest, entry.size, entry.modified_ns, place=lies[0])
-            )
-            _log.info("what was %r continues as %r at byte %d", file.path or self._root, lies[0], file.at)
-        else:
+        if not self._goes_on_beside(file):
             self._losses.cut(file, now, file.unread, "its beginning")
         return new
+
+    def _goes_on_beside(self, file: Growing) -> bool:
+        """Follow a copy that the listing does not show from where the file was; `False` if there is none."""
+        lies = self.beside.unlisted(file, self._listing.now, {known.identity for known in self.files})
+        if lies is None:
+            return False
+        place, entry = lies
+        self.files.append(
+            Growing(file.path, entry.identity, file.at, file.digest, entry.size, entry.modified_ns, place=place)
+        )
+        _log.info("what was %r continues as %r at byte %d", file.path or self._root, place, file.at)
+        return True
 
     def _waits_as_copy(self, file: FileVersion, new: Sequence[FileVersion] = ()) -> bool:
         """Tell whether a file may be a copy of a file, followed or new, that is about to be cut (failure 5)."""
