@@ -574,6 +574,26 @@ def test_a_file_that_is_rotated_behind_its_header_is_read_to_its_end(src: Path, 
     assert query.run() == ["4"]
 
 
+@pytest.mark.parametrize("likes", [False, True])
+@pytest.mark.parametrize("emptied", [False, True])
+def test_the_newest_copy_that_the_pattern_leaves_out_has_the_rest(src: Path, emptied: bool, likes: bool) -> None:
+    """Beside it lie an older copy with the same header, and a log of a similar name whose header was taken for a copy in the making."""
+    log = src / "app.log"
+    add(src / "app.log.2", "header\n0\n")
+    age(src / "app.log.2", 600)
+    add(log, "header\n")
+    query = Query(src, pathGlobFilter="*[a-z]")
+    assert query.run() == ["header"]
+    add(src / "app2.log", "header\n" * likes)
+    add(log, "1\n")
+    assert query.run() == ["1"]
+    add(log, "2\n")
+    shutil.copyfile(log, src / "app.log.1")
+    os.truncate(log, 0)
+    add(log, "" if emptied else "3\n")
+    assert sorted(query.run()) == (["2"] if emptied else ["2", "3"])
+
+
 def test_a_number_that_a_file_of_another_kind_uses_again(src: Path) -> None:
     """A file goes unread: another file that has its inode now, and that the pattern excludes, is not read in its place."""
     add(src / "other.log", "x\n")

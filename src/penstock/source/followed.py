@@ -43,6 +43,9 @@ that (`follow.seen`). The failures that this prevents; users of Fluent Bit, Vect
     begun again.
 15. *A log that is closed (8) is cut.* Among many files a closed one has its turn seldom; if its copy has stood still for `COPY_NS` by
     then, the copy would be read as a file of its own. Rule: as long as a copy waits, its original is looked at each time.
+16. *A header is all that was read*, and all files begin with it. Then it tells nothing: a new file was taken for the one that had gone, a
+    copy for one of another file, an older copy for the new one. Rule: what is certain comes before what begins alike: the file itself,
+    by its number; then the file of which most was read; then the newest copy.
 
 A file has one state, whatever names lead to it: of two links to one inode one is followed. Empty files have none. State is O(files that
 are there): files that grow are in the offset, and closed files are beside it if there is a place for that (`stateLocation`). State that

@@ -277,7 +277,7 @@ class GrowingFiles:
         copy = max(copies, key=lambda other: other.size, default=None)  # a copy of only the beginning may be older
         if copy is not None:
             self._go_on_in(copy, file)
-            if copy.size < file.at and file.unread:
+            if copy.size < file.at and not self._goes_on_beside(file) and file.unread:
                 self._losses.cut(file, now, file.unread, "its beginning")
             return [other for other in new if other != copy]
         if not self._goes_on_beside(file):
