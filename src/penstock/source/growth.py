@@ -12,6 +12,7 @@ up to some place before its own end is no evidence: files that are begun with th
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -23,11 +24,12 @@ from penstock.source.scan import hidden
 from penstock.storage import Entry, Link, entry_at
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterator
+    from collections.abc import Collection, Container, Iterable, Iterator
 
     from penstock.formats.families import Tail
     from penstock.storage import ReadHandle, Storage
 
+_log = logging.getLogger("penstock.source")
 COPY_NS = 10_000_000_000  # a new file that has stood still for this long is not a copy that is still being made
 COMPARED_BYTES = 4096
 _COPIES = 4
@@ -171,6 +173,21 @@ class Beside:
                 return alike or not _has_kept(original, known)
         except StorageError:
             return False
+
+    def is_of_one(self, other: FileVersion, files: Iterable[Growing], at: int) -> bool:
+        """Tell whether a file may be a copy of one of `files`, which it shows by more than its first `at` bytes."""
+        return any(
+            known.path != other.path and min(known.size, other.size) > at and self.may_be_copy(other, known)
+            for known in files
+        )
+
+    def rest_in(self, copy: FileVersion, file: Growing) -> Growing:
+        """Return a copy, to be followed from where the file was; of a shorter one all was read, and the file grew after it was copied."""
+        at, digest = file.at, file.digest
+        if copy.size < at:
+            at, digest = copy.size, self.seen(copy, copy.size) or ""
+        _log.info("what was %r continues as %r at byte %d", file.path or self._root, copy.path or self._root, at)
+        return Growing(copy.path, copy.identity, at, digest, copy.size, copy.modified_ns)
 
     def mark(self, known: Growing, copy: FileVersion) -> None:
         """Remember a copy with fewer bytes than its original, so that it is recognised when that is read further and cut."""

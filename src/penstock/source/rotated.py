@@ -138,11 +138,8 @@ class GrowingFiles:
                 continue
             if file.place is None:
                 known.add(now.path)
-            size = file.size
             if self._brought_up(file, now):
                 kept.append(file)
-                if file.place is None and file.size > size and file.at <= COMPARED_BYTES:
-                    self._grown.append(file)
             else:
                 cut.append((file, now))
         if gone or cut:
@@ -159,7 +156,7 @@ class GrowingFiles:
         taken: set[str] = set()
         for file in self._grown:
             now = file.version
-            if self._is_of_another(now, file) or any(
+            if self.beside.is_of_one(now, [*self.files, *self._cut], file.at) or any(
                 known.at > file.at and self.beside.is_copy(now, known) for known in originals
             ):
                 taken.add(file.path)
@@ -206,8 +203,10 @@ class GrowingFiles:
         """Update a file to its present version; `False` if that begins with other bytes than were seen."""
         goes_on = (now.size, now.modified_ns) == (file.size, file.modified_ns) or self.beside.goes_on(file, now)
         if goes_on:
-            if now.size < file.size and file.unread and not self._is_copied(file):
+            if now.size < file.size and file.unread and not _is_copied(file, self.files, self._listing.now):
                 self._losses.cut(file, now, min(file.unread, file.size - now.size), "there")
+            if now.size > file.size and file.at <= COMPARED_BYTES and file.place is None:
+                self._grown.append(file)
             file.closed = file.closed and now.size == file.size
             file.path, file.size, file.modified_ns = now.path, now.size, now.modified_ns
         return goes_on is not False
@@ -231,43 +230,28 @@ class GrowingFiles:
         if now is not None and self._brought_up(file, now):
             self.files.append(file)
             return new
+        present = [*self.files, *self._cut]  # a copy of one of them is not what is left of this one
         for other in sorted(
             new, key=lambda other: (other.identity != file.identity, other.path == file.path, -other.size)
         ):
-            if file.at and (self._is_left_of(other, file) or self.beside.replaces(other, file)):
-                self._go_on_in(other, file)
+            is_left = self.beside.is_copy(other, file) and not self.beside.is_of_one(other, present, file.at)
+            if file.at and (is_left or self.beside.replaces(other, file)):
+                self.files.append(self.beside.rest_in(other, file))
                 if other.size < file.at:  # a copy of a part that was read: the file itself is away
                     self._losses.gone(file, self._storage.now_ns())
                 return [rest for rest in new if rest != other]
         self._losses.gone(file, self._storage.now_ns())
         return new
 
-    def _is_left_of(self, other: FileVersion, file: Growing) -> bool:
-        """Tell whether a new file is what is left of a file that is gone: a copy of it, and not rather one of a file that is there."""
-        return self.beside.is_copy(other, file) and not self._is_of_another(other, file)
-
-    def _is_of_another(self, other: FileVersion, file: Growing) -> bool:
-        """Tell whether a file may be a copy of a file that is there, of which it has more than what was read of `file`."""
-        there = (known for known in (*self.files, *self._cut) if known is not file)
-        return any(min(known.size, other.size) > file.at and self.beside.may_be_copy(other, known) for known in there)
-
     def _find_copied(self, file: Growing, now: FileVersion, new: list[FileVersion]) -> list[FileVersion]:
         """Continue a file that a copy was put over in a copy of it, if there is one; return the rest of the new files."""
         copies = [other for other in new if other.path != now.path and file.at and self.beside.is_copy(other, file)]
         copy = max(copies, key=lambda other: other.size, default=None)
         if copy is not None:
-            self._go_on_in(copy, file)
+            self.files.append(self.beside.rest_in(copy, file))
         elif not self._goes_on_beside(file) and file.unread:
             self._losses.cut(file, now, file.unread, "where its original had been read to")
         return [other for other in new if other != copy]
-
-    def _go_on_in(self, copy: FileVersion, file: Growing) -> None:
-        """Follow a copy from where the file was; if the copy is shorter, all of it was read, and the file grew after it was copied."""
-        at, digest = file.at, file.digest
-        if copy.size < at:
-            at, digest = copy.size, self.beside.seen(copy, copy.size) or ""
-        self.files.append(Growing(copy.path, copy.identity, at, digest, copy.size, copy.modified_ns))
-        _log.info("what was %r continues as %r at byte %d", file.path or self._root, copy.path or self._root, at)
 
     def _begin_again(self, file: Growing, now: FileVersion, new: list[FileVersion]) -> list[FileVersion]:
         """Follow a file that was cut from its beginning, and its copy from where the file was; return the rest of the new files."""
@@ -276,7 +260,7 @@ class GrowingFiles:
         copies = [other for other in new if self.beside.is_copy(other, file)]
         copy = max(copies, key=lambda other: other.size, default=None)  # a copy of only the beginning may be older
         if copy is not None:
-            self._go_on_in(copy, file)
+            self.files.append(self.beside.rest_in(copy, file))
             if copy.size < file.at and not self._goes_on_beside(file) and file.unread:
                 self._losses.cut(file, now, file.unread, "its beginning")
             return [other for other in new if other != copy]
@@ -307,13 +291,14 @@ class GrowingFiles:
                 return True
         return False
 
-    def _is_copied(self, file: Growing) -> bool:
-        """Tell whether a file that is cut may have a copy: a file named like it that is not followed yet, and is then read whole."""
-        followed = {known.identity for known in self.files}
-        return not file.at and any(
-            is_named_like(path, file.path) and other.size >= file.size and other.identity not in followed
-            for path, other in self._listing.now.items()
-        )
+
+def _is_copied(file: Growing, files: Iterable[Growing], listed: Mapping[str, FileVersion]) -> bool:
+    """Tell whether a file that is cut may have a copy: a listed file named like it that is not among `files`, and is then read whole."""
+    followed = {known.identity for known in files}
+    return not file.at and any(
+        is_named_like(path, file.path) and other.size >= file.size and other.identity not in followed
+        for path, other in listed.items()
+    )
 
 
 class Listing:
