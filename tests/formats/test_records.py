@@ -151,7 +151,8 @@ def test_a_record_that_is_still_written_is_left(name: str) -> None:
     data, fmt = written(name, batch), ReadFormat(name, batch.schema)
     ends = [0, *form.encoder(WriteFormat(name, batch.schema, "none")).ends(batch, data).tolist()]
     for size in range(len(data) + 1):
-        end = form.ended(fmt, lambda offset, length: data[offset : offset + length], 0, size, UTF_8_CHARSET)
+        tail = form.tail(fmt, 0, UTF_8_CHARSET)
+        end = tail.ended(lambda offset, length: data[offset : offset + length], size)
         assert end == max(place for place in ends if place <= size)
 
 

@@ -26,6 +26,7 @@ import pytest
 from penstock import clock
 from penstock.errors import BadRecord, FileChanged, OptionError, StorageError
 from penstock.formats import families
+from penstock.formats.charsets import charset
 from penstock.options import SOURCE, parse
 from penstock.source import configured, scan
 from penstock.source.followed import FollowPlanner
@@ -102,6 +103,95 @@ def test_json_and_csv_grow_too(src: Path, tmp_path: Path) -> None:
         add(other / "a.csv", bytes([byte]))
         query.run()
     assert query.rows == [("x\ny", 1), ("z", 2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "piece", "end"),
+    [
+        ({}, "x" * 4000, "\n"),
+        ({"maxBytesPerTrigger": "50k"}, "x" * 4000, "\n"),
+        ({"encoding": "UTF-16LE"}, "x\0" * 2000, "\n\0"),
+        ({"lineSep": "aba"}, "bba" * 1000, "ba"),
+        ({"format": "csv"}, '""\n,' * 1000, '"\n'),
+        ({"format": "csv"}, '""' * 2000, '",\n'),
+        ({"format": "csv", "escape": "\\", "comment": "#"}, '\\"\n#' * 1000, '"\n'),
+    ],
+    ids=["text", "limit", "wide", "overlap", "lines", "quotes", "escapes"],
+)
+def test_a_record_that_grows_slowly_is_looked_at_once(
+    src: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], piece: str, end: str
+) -> None:
+    """To look for the end of a record costs what has come, not what is there; after a restart, once what is there."""
+    begin = 'first,1\n"' if "format" in options else "first\n"
+    begin = begin.replace("\n", "aba") if "lineSep" in options else begin
+    text = begin.encode(options.get("encoding", "UTF-8"))
+    query = Query(src, CSV if "format" in options else TEXT, **options)
+    add(src / "app.log", text)
+    assert len(query.run()) == 1
+    sizes: list[int] = []
+    read = LocalReadHandle.read
+
+    def counted(handle: LocalReadHandle, offset: int, length: int) -> bytes:
+        sizes.append(len(read(handle, offset, length)))
+        return read(handle, offset, length)
+
+    monkeypatch.setattr(LocalReadHandle, "read", counted)
+    looks = 100
+    for look in range(looks):
+        add(src / "app.log", piece)
+        if look == looks // 2:
+            query.restart()
+        assert not query.plan()
+        assert not query.plan()
+    whole = looks * len(piece)
+    assert sum(sizes) < 2 * whole + looks * 20_000  # and what a look compares
+    add(src / "app.log", end)
+    assert query.plan()
+    (split,) = query.planner.splits(json.loads(query.log[-1]))
+    assert (split.start, split.end) == (len(text) - (piece[0] in '"\\'), (src / "app.log").stat().st_size)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"lineSep": "aba"},
+        {"lineSep": "\n\n"},
+        {"encoding": "UTF-16LE"},
+        {"format": "csv"},
+        {"format": "csv", "comment": "#"},
+        {"format": "csv", "escape": "\\"},
+        {"format": "csv", "escape": "\\", "comment": "#"},
+    ],
+)
+def test_a_record_ends_in_one_place_however_it_was_looked_for(options: dict[str, str]) -> None:
+    """Whatever was looked at before, and in whatever pieces, a record ends where a single look at all of it finds its end."""
+    chance = random.Random(5)  # noqa: S311 - a test that can be repeated
+    reading = Query(Path.cwd(), CSV if "format" in options else TEXT, **options).reading
+    form, fmt = reading.form, reading.format
+    assert isinstance(form, families.RecordFormat)
+    known = charset(fmt.encoding, b"")
+    for _ in range(300):
+        text = "".join(chance.choice('"",\n\r\\#xaab') for _ in range(chance.randrange(1, 30)))
+        data = (chance.choice(["", "\ufeff"]) + text).encode(fmt.encoding)
+        tail, size, end = form.tail(fmt, 0, known), 0, 0
+        while size < len(data) and not end:
+            size = min(size + chance.randrange(1, 5), len(data))
+
+            def read(offset: int, length: int, there: bytes = data[:size]) -> bytes:
+                return there[offset : offset + length]
+
+            end = tail.ended(read, size)
+            assert end == form.tail(fmt, 0, known).ended(read, size)
+
+
+def test_a_record_that_is_replaced_before_it_has_ended(src: Path) -> None:
+    """What was looked through is not what is there by now: the lines that are there come at once."""
+    query = Query(src)
+    add(src / "app.log", "x" * 5000)
+    assert not query.plan()
+    (src / "app.log").write_text("1\n2\n" + "y" * 5000)
+    assert query.run() == ["1", "2"]
 
 
 def test_a_replay_reads_the_bytes_of_the_plan_though_the_file_has_grown(src: Path) -> None:
@@ -247,11 +337,10 @@ def test_files_that_begin_alike_are_all_read(src: Path) -> None:
     add(src / "a.log", "a\n")
     add(src / "a.log.x", "header\n")
     assert query.run() == ["a"]
-    age(src / "a.log.x", 11)
-    assert query.run() == ["header"]
-    add(src / "a.log.y", "header\nother\n")
-    age(src / "a.log.y", 11)
-    assert query.run() == ["header", "other"]
+    with clock.use(FakeClock(time.time() + 11)):
+        assert query.run() == ["header"]
+        add(src / "a.log.y", "header\nother\n")
+        assert query.run() == ["header", "other"]
 
 
 def test_a_file_that_is_removed_or_cut_unread_is_told(src: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -465,6 +554,44 @@ def test_a_rotated_file_that_the_pattern_leaves_out_is_read_to_its_end(src: Path
     assert query.run() == ["6"]
     assert json.loads(query.log[-1])["follow"]["closed"] == []
     assert lost(query) is None
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("single", [False, True])
+def test_a_file_that_is_rotated_behind_its_header_is_read_to_its_end(src: Path, single: bool, restart: bool) -> None:
+    """The header alone was read; the pattern leaves out the file's new name, and the file that took its old one has the same header."""
+    log = src / "app.log"
+    add(log, "header\n")
+    query = Query(log) if single else Query(src, pathGlobFilter="*.log")
+    assert query.run() == ["header"]
+    add(log, "1\n2\n")
+    log.rename(src / "app.log.1")
+    add(log, "header\n3\n")
+    if restart:
+        query.restart()
+    assert sorted(query.run()) == ["1", "2", "3", "header"]
+    add(log, "4\n")
+    assert query.run() == ["4"]
+
+
+@pytest.mark.parametrize("likes", [False, True])
+@pytest.mark.parametrize("emptied", [False, True])
+def test_the_newest_copy_that_the_pattern_leaves_out_has_the_rest(src: Path, emptied: bool, likes: bool) -> None:
+    """Beside it lie an older copy with the same header, and a log of a similar name whose header was taken for a copy in the making."""
+    log = src / "app.log"
+    add(src / "app.log.2", "header\n0\n")
+    age(src / "app.log.2", 600)
+    add(log, "header\n")
+    query = Query(src, pathGlobFilter="*[a-z]")
+    assert query.run() == ["header"]
+    add(src / "app2.log", "header\n" * likes)
+    add(log, "1\n")
+    assert query.run() == ["1"]
+    add(log, "2\n")
+    shutil.copyfile(log, src / "app.log.1")
+    os.truncate(log, 0)
+    add(log, "" if emptied else "3\n")
+    assert sorted(query.run()) == (["2"] if emptied else ["2", "3"])
 
 
 def test_a_number_that_a_file_of_another_kind_uses_again(src: Path) -> None:
@@ -741,6 +868,97 @@ def test_the_copy_that_has_most_is_the_copy(src: Path) -> None:
     assert query.run() == []
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_new_file_with_the_header_of_a_removed_one_is_no_copy_of_it(src: Path, restart: bool) -> None:
+    """Two rotations between two looks: the oldest file goes, and one comes that nobody has seen, with the header of all."""
+    query = Query(src)
+    add(src / "app.log.2", "header\n")
+    query.run()
+    add(src / "app.log.2", "1\n2\n3\n")
+    assert query.run() == ["1", "2", "3"]
+    (src / "app.log.2").unlink()
+    if restart:
+        query.restart()
+    add(src / "app.log.1", "header\n4\n")
+    assert query.run() == ["header", "4"]
+
+
+def test_a_copy_belongs_to_the_file_of_which_it_has_most(src: Path) -> None:
+    """The oldest file goes, of which the header alone was read, and a copy of the log comes, which has that header, too."""
+    query = Query(src)
+    add(src / "app.log.3", "header\n")
+    assert query.run() == ["header"]
+    add(src / "app.log", "header\n1\n2\n")
+    assert query.run() == ["header", "1", "2"]
+    (src / "app.log.3").unlink()
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    assert query.run() == []
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "header\n3\n")
+    assert query.run() == ["header", "3"]
+    age(src / "app.log.1", 600)
+    assert query.run() == []
+
+
+def test_a_copy_that_keeps_the_time_of_an_idle_log_waits(src: Path) -> None:
+    """`cp -p`, looked at before the cut: the copy is as old as the log by its time, and has come just now."""
+    query = Query(src)
+    add(src / "app.log", "1\n2\n")
+    age(src / "app.log", 600)
+    assert query.run() == ["1", "2"]
+    shutil.copy2(src / "app.log", src / "app.log.1")
+    assert query.run() == []
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "3\n")
+    assert query.run() == ["3"]
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_two_copies_between_two_looks(src: Path, over: bool) -> None:
+    """The log is cut twice, and the last copy has what the log has by now: it waits, also where it was put over the first one."""
+    query = Query(src)
+    add(src / "app.log.1", "0\n" * over)
+    add(src / "app.log", "1\n2\n3\n")
+    query.run()
+    query.rows.clear()
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "4\n")
+    if not over:
+        (src / "app.log.1").rename(src / "app.log.2")
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    assert query.run() == ["4"]
+    os.truncate(src / "app.log", 0)
+    assert query.run() == []
+    add(src / "app.log", "5\n")
+    assert query.run() == ["5"]
+    for copy in src.glob("app.log.*"):
+        age(copy, 600)
+    assert query.run() == []
+
+
+@pytest.mark.parametrize("look", [False, True])
+@pytest.mark.parametrize("header", ["", "header\n"])
+def test_a_copy_is_put_over_one_that_has_nothing_but_a_header(src: Path, header: str, look: bool) -> None:
+    """An empty log was rotated; its copy is followed, and the next copy begins with what was read of that."""
+    query = Query(src)
+    add(src / "app.log.1", header + "0\n")
+    query.run()
+    os.truncate(src / "app.log.1", len(header))
+    query.run()
+    add(src / "app.log", header + "1\n2\n")
+    query.run()
+    query.rows.clear()
+    shutil.copyfile(src / "app.log", src / "app.log.1")
+    if look:
+        assert query.run() == []
+    os.truncate(src / "app.log", 0)
+    add(src / "app.log", "3\n")
+    assert query.run() == ["3"]
+    age(src / "app.log.1", 600)
+    assert query.run() == []
+
+
 @pytest.mark.parametrize(("kept", "text"), [(0, "hal"), (2, "1\nhal")])
 def test_bytes_that_were_cut_in_front_of_their_end_are_told(src: Path, kept: int, text: str) -> None:
     """A file is truncated to where it was read, or before any of it was read: bytes seen but not read are lost, and counted."""
@@ -791,6 +1009,57 @@ def test_a_single_file_is_waited_for_while_it_is_rotated(src: Path) -> None:
     assert query.run() == []
     add(src / "app.log", "2\n3\n")
     assert query.run() == ["2", "3"]
+
+
+def test_a_short_file_with_the_number_of_a_removed_one_is_read(src: Path, tmp_path: Path) -> None:
+    """Jobs that write the same few lines into files of their own: the next file has the number and the beginning of the last one."""
+    query = Query(src)
+    add(src / "monday.log", "begun\ndone\n")
+    assert query.run() == ["begun", "done"]
+    (src / "monday.log").rename(tmp_path / "kept")  # the surest way to get the same number again
+    assert query.run() == []
+    (tmp_path / "kept").write_text("begun\ndone\n")
+    os.utime(tmp_path / "kept", (5, 5))
+    (tmp_path / "kept").rename(src / "tuesday.log")
+    assert query.run() == ["begun", "done"]
+    (src / "tuesday.log").rename(tmp_path / "kept")
+    assert query.run() == []
+    (tmp_path / "kept").rename(src / "wednesday.log")
+    assert query.run() == []  # it is the same file, unchanged
+
+
+def test_a_single_file_that_becomes_a_directory_is_told(src: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As a container makes one where a file is missing: nothing would come, and nobody would know why; also after a restart."""
+    log = src / "app.log"
+    add(log, "1\n")
+    query = Query(log)
+    assert query.run() == ["1"]
+    log.unlink()
+    log.mkdir()
+    assert query.run() == query.run() == []
+    assert caplog.text.count("was a file, and is a directory now") == 1
+    caplog.clear()
+    query.restart()
+    assert query.run() == []
+    assert caplog.text.count("was a file, and is a directory now") == 1
+    add(log / "a.log", "2\n")
+    assert query.run() == ["2"]
+
+
+def test_links_and_directories_that_are_left_out_are_told(
+    src: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a kubelet lays out the logs of its containers, as links out of their directory: nothing would be read, and nothing said."""
+    (tmp_path / "pods").mkdir()
+    add(tmp_path / "pods" / "0.log", "1\n")
+    (src / "web.log").symlink_to(tmp_path / "pods" / "0.log")
+    (src / "sub").mkdir()
+    query = Query(src)
+    assert query.run() == query.run() == []
+    query.restart()
+    assert query.run() == []
+    assert "set followSymlinks=true to have them followed" in caplog.text
+    assert "set recursiveFileLookup=true to have them descended into" in caplog.text
 
 
 def test_limits_cut_at_records(src: Path) -> None:

@@ -23,7 +23,7 @@ from penstock.errors import OptionError
 from penstock.formats import codecs
 from penstock.formats.charsets import UTF_8, charset, searchable
 from penstock.formats.codecs import LEVELS
-from penstock.formats.lines import BLOCK_BYTES, BOM, blocks, ended, record_at, record_starts, stream_blocks
+from penstock.formats.lines import BLOCK_BYTES, BOM, LineTail, blocks, record_at, record_starts, stream_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -173,9 +173,9 @@ class RecordFormat(Format):
         sep = separator(fmt, how)
         return b"", blocks(read, size, *span, sep=sep, unit=how.unit, bom=how.bom, block_bytes=BLOCK_BYTES)
 
-    def ended(self, fmt: ReadFormat, read: Read, begin: int, size: int, how: Charset) -> int:
-        """Return the end of the last record that surely ends within `size` bytes of a growing file, from the record at `begin` on."""
-        return ended(read, begin, size, sep=separator(fmt, how), unit=how.unit)
+    def tail(self, fmt: ReadFormat, begin: int, how: Charset) -> Tail:
+        """Return the end of a growing file, from the record at `begin` on, to look there for whole records."""
+        return LineTail(begin, sep=separator(fmt, how), unit=how.unit)
 
     def streamed(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Found:
         """Return the same for a whole file that comes as a stream; offsets are in the stream's content."""
@@ -200,6 +200,24 @@ class RecordFormat(Format):
     def columns(self, fmt: ReadFormat, header: bytes) -> tuple[str, ...]:
         """Return the names in a header, if it has the names of the schema; else `BadFile`. Called with the header that was found."""
         raise NotImplementedError
+
+
+class Tail(Protocol):
+    """The end of a growing file, from where a record begins; made by `RecordFormat.tail`. It is of no use once a record has ended.
+
+    It remembers how far it has looked, so a record that grows slowly costs what it is long, however often it is looked at.
+    """
+
+    begin: int
+    """Where the record begins."""
+    searched: int
+    """Up to where bytes were read; no record ends before that."""
+
+    def ended(self, read: Read, size: int) -> int:
+        """Return where the last record ends that surely ends within the first `size` bytes; `begin` if there is none.
+
+        The bytes before `searched` must be those that were read then. Once another place than `begin` was returned, a new tail is needed.
+        """
 
 
 class Kinds(Protocol):

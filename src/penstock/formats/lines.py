@@ -116,22 +116,42 @@ def _all_of(read: Read, start: int, end: int) -> bytes:
     return data if len(data) == end - start else b"".join(reads(read, start, end, end - start))
 
 
-def ended(read: Read, begin: int, size: int, *, sep: bytes | None, unit: str = "u1") -> int:
-    """Return the end of the last record that surely ends within the first `size` bytes of a growing file.
+class LineTail:
+    """The end of a growing file, from the record at `begin` on, of which no whole record is known yet; see `families.Tail`.
 
-    `begin` is where a record begins; it is returned if no record ends. An LF may still follow a CR at the very end.
+    An LF may still follow a CR at the very end. If no separator is in the bytes up to `searched`, the next one can have only its first
+    `kept` bytes there.
     """
-    rule = rule_of(sep, unit)
-    target = size - (size - begin) % rule.width
-    if rule.single:
-        return _last_begin(read, begin, target, rule)
-    at, wanted = begin, BLOCK_BYTES
+
+    def __init__(self, begin: int, *, sep: bytes | None, unit: str = "u1") -> None:
+        self.begin = self.searched = begin
+        self._rule = rule_of(sep, unit)
+
+    def ended(self, read: Read, size: int) -> int:
+        """Return where the last record ends that surely ends within the first `size` bytes; `begin` if there is none."""
+        rule = self._rule
+        target = size - (size - self.begin) % rule.width
+        if target <= self.searched:
+            return self.begin
+        start = max(self.searched - rule.kept, self.begin)
+        end = _last_begin(read, start, target, rule) if rule.single else _last_after(read, start, target, rule)
+        self.searched = target
+        return self.begin if end == start else end
+
+
+def _last_after(read: Read, start: int, target: int, rule: SeparatorRule) -> int:
+    """Return what `_last_begin` does, for a rule by which earlier bytes decide; no separator begins before `start`."""
+    at, end = start, start
     while at < target:
-        cut = rule.last(_all_of(read, at, min(at + wanted, target)))
-        if not cut and at + wanted >= target:
+        upto = min(at + BLOCK_BYTES, target)
+        cut = rule.last(_all_of(read, at, upto))
+        if cut:
+            at = end = at + cut
+        elif upto == target:
             break
-        at, wanted = at + cut, BLOCK_BYTES if cut else 2 * wanted
-    return at
+        else:
+            at = upto - rule.kept
+    return end
 
 
 def _at_once(read: Read, size: int, bom: bytes) -> Iterator[tuple[int, bytes]]:

@@ -31,8 +31,8 @@ that (`follow.seen`). The failures that this prevents; users of Fluent Bit, Vect
     in its directory by its number, and a copy of it by the bytes that were seen, whatever the pattern says; no other file outside of
     the pattern is read.
 12. *The copy is overtaken*: the follower reads on between copy and cut, and dies. The copy is shorter than what was read. Rule: the
-    offset also has earlier positions up to which the file was planned (`Growing.earlier`), back to the time before which no copy can
-    still be waiting.
+    offset also has where the copies end that were seen (`Growing.earlier`). Only a file that ends there, with these bytes, is such a
+    copy: a new file of another name that begins with the same header is none.
 13. *The copy is overtaken before anybody has seen it*: names are listed, the copy is made, the original grows and its size is taken; all
     of that is planned, and the original is cut. The copy is shorter than what was read, and of no earlier position. Rule: names are
     listed once more after sizes, and a size counts only if no copy has come meanwhile; a copy that was seen is marked
@@ -43,6 +43,9 @@ that (`follow.seen`). The failures that this prevents; users of Fluent Bit, Vect
     begun again.
 15. *A log that is closed (8) is cut.* Among many files a closed one has its turn seldom; if its copy has stood still for `COPY_NS` by
     then, the copy would be read as a file of its own. Rule: as long as a copy waits, its original is looked at each time.
+16. *A header is all that was read*, and all files begin with it. Then it tells nothing: a new file was taken for the one that had gone, a
+    copy for one of another file, an older copy for the new one. Rule: what is certain comes before what begins alike: the file itself,
+    by its number; then the file of which most was read; then the newest copy.
 
 A file has one state, whatever names lead to it: of two links to one inode one is followed. Empty files have none. State is O(files that
 are there): files that grow are in the offset, and closed files are beside it if there is a place for that (`stateLocation`). State that
@@ -65,6 +68,8 @@ from penstock.query.offset import FOLLOW_VERSION, check, summed
 from penstock.source.cursor import FileVersion, Followed, Split
 from penstock.source.dividing import Dividing, task_weight
 from penstock.source.follow import seen
+from penstock.source.growth import SearchedTail
+from penstock.source.notices import Notices
 from penstock.source.pace import ScanPace
 from penstock.source.plan import _NO_LIMITS, BatchLimits, marks
 from penstock.source.rotated import GrowingFiles
@@ -74,6 +79,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.formats import ReadFormat
+    from penstock.formats.families import Tail
     from penstock.options import Options
     from penstock.source.growth import Growing
     from penstock.source.read import Reading
@@ -142,7 +148,7 @@ class FollowPlanner:
         self._bounded = self._frozen = False
         self._turn = 0
         self._at: dict[str, Any] | None = None
-        self._told: set[str] = set()
+        self._notices = Notices(reading.root, options)
         self._reset({})
 
     # -- offsets -------------------------------------------------------------------------------------------------
@@ -229,7 +235,7 @@ class FollowPlanner:
                 raise OptionError(msg)
             follow, closed = start["follow"], start["follow"]["closed"]
             follow = {**follow, "closed": self._side.load(closed) if isinstance(closed, dict) else closed}
-        self._growing = GrowingFiles(self._storage, self._root, self._options, follow, self._told)
+        self._growing = GrowingFiles(self._storage, self._root, self._options, follow, self._notices)
         self._count: int
         self._bytes: int
         self._count, self._bytes = start["read"] if start else (0, 0)
@@ -292,33 +298,46 @@ class FollowPlanner:
         try:
             with self._growing.beside.open(file) as handle:
                 end = self._end(handle, file, room, closes=closes)
+                if end == file.at or not self._is_same(handle, file):
+                    return None
                 digest = seen(handle, end)
                 still = not file.at or seen(handle, file.at) == file.digest
-                if end == file.at or digest is None or not still or not self._is_same(handle, file):
+                if digest is None or not still:
                     return None
         except (NotThere, FileChanged):
             return None  # it was renamed, cut or removed since the last look; the next look finds out
         base = file.at
-        file.is_planned_to(end, digest, self._storage.now_ns())
+        file.at, file.digest = end, digest
         self._count += not base
         self._bytes += end - base
         return Split(FileVersion(file.path, end, file.modified_ns, file.identity), base, end, Followed(base, digest))
 
     def _end(self, handle: ReadHandle, file: Growing, room: int | None, *, closes: bool) -> int:
         """Return up to where whole records go by now, or `file.at` if there are no more."""
-        assert isinstance(self._form, RecordFormat)  # noqa: S101 - no other family is followed
         fmt = self._reading.format
         if by_mark(fmt.encoding) and file.size < HEAD_BYTES:
             return file.size if closes else file.at  # the bytes that tell its encoding are not there yet
-        known = charset(fmt.encoding, handle.read(0, min(HEAD_BYTES, file.size)) if by_mark(fmt.encoding) else b"")
+        tail = self._tail(handle, file)
         while room is not None and file.size - file.at > room:
-            end = self._form.ended(fmt, handle.read, file.at, file.at + max(room, 1), known)
+            end = tail.ended(handle.read, file.at + max(room, 1))
             if end > file.at:
                 return end
             room = max(room, 1) * 16
-        end = self._form.ended(fmt, handle.read, file.at, file.size, known)
+        end = tail.ended(handle.read, file.size)
         self._is_cut = False
+        if end == file.at:
+            file.tail = SearchedTail(tail, seen(handle, tail.searched))
         return file.size if closes else end
+
+    def _tail(self, handle: ReadHandle, file: Growing) -> Tail:
+        """Return the end of a file from `file.at` on: the one that was looked through before, if the bytes are still those."""
+        before, file.tail = file.tail, None
+        if before is not None and before.tail.begin == file.at and seen(handle, before.tail.searched) == before.digest:
+            return before.tail
+        assert isinstance(self._form, RecordFormat)  # noqa: S101 - no other family is followed
+        fmt = self._reading.format
+        head = handle.read(0, min(HEAD_BYTES, file.size)) if by_mark(fmt.encoding) else b""
+        return self._form.tail(fmt, file.at, charset(fmt.encoding, head))
 
     @staticmethod
     def _is_same(handle: ReadHandle, file: Growing) -> bool:

@@ -4,39 +4,54 @@ A file has the bytes of another one if it begins with what was seen of that (`fo
 itself under another name, which the pattern may leave out; a copy of it beside it, complete or still being made; a file that took its
 place at once, as when `rsync` and editors put a longer version over a file; and the file itself, back in its place after it was away.
 
-A copy may be shorter than what has been read by now, because the original went on growing after the copier had read it. So `earlier`
-has earlier positions up to which the file was planned, back to a time before any copy that is still in question can have been made.
+A copy may be shorter than what has been read by now, because the original went on growing after the copier had read it. Such a copy was
+seen before the original was cut: what is read was seen at a look, and a copy that was not there then has all of that. So it is enough to
+remember (`earlier`) where the copies end that were seen beside the file, and what it has up to there. That a file begins like another one
+up to some place before its own end is no evidence: files that are begun with the same header do.
 """
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NotThere, StorageError
 from penstock.source.cursor import FileVersion
-from penstock.source.follow import folders, seen
+from penstock.source.follow import SEEN_BYTES, folders, seen
 from penstock.source.scan import hidden
 from penstock.storage import Entry, Link, entry_at
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator
+    from collections.abc import Collection, Container, Iterable, Iterator
 
+    from penstock.formats.families import Tail
     from penstock.storage import ReadHandle, Storage
 
+_log = logging.getLogger("penstock.source")
 COPY_NS = 10_000_000_000  # a new file that has stood still for this long is not a copy that is still being made
-_COMPARED_BYTES = 4096
+COMPARED_BYTES = 4096
+_COPIES = 4
 _AWAY_NS = 600_000_000_000
 _AWAY_FILES = 1000
+
+
+@dataclass(frozen=True)
+class SearchedTail:
+    """The end of a file in which no record has ended yet, and the digest of the file up to where that was searched."""
+
+    tail: Tail
+    digest: str | None
 
 
 @dataclass
 class Growing:
     """A followed file: its path, how far it is planned, and the digest of the bytes before that. `size` and time are as last seen.
 
-    `earlier` has up to two of `[at, digest, time when it was planned further]`. `place` is its full path if the listing does not show
-    it. `turn` is greater than that of all files that were planned before it in this process.
+    `earlier` has the latest few of `[size, digest, time]` of copies that were seen and have fewer bytes. `place` is its full path if the
+    listing does not show it. `turn` is greater than that of all files that were planned before it in this process. `tail` saves reading
+    an unfinished record again at each look; without it the same is found.
     """
 
     path: str
@@ -49,6 +64,7 @@ class Growing:
     closed: bool = False
     place: str | None = None
     turn: int = 0
+    tail: SearchedTail | None = field(default=None, compare=False, repr=False)
 
     @property
     def version(self) -> FileVersion:
@@ -61,6 +77,11 @@ class Growing:
         return max(self.size - self.at, 0)
 
     @staticmethod
+    def new(file: FileVersion) -> Growing:
+        """Return a file of which nothing is planned yet."""
+        return Growing(file.path, file.identity, 0, "", file.size, file.modified_ns)
+
+    @staticmethod
     def of(entry: list[Any], *, closed: bool = False) -> Growing:
         """Return the file of an entry of the offset; entries of older versions have no `earlier`."""
         path, identity, at, digest, size, modified_ns, *marks = entry
@@ -71,12 +92,6 @@ class Growing:
         """Return the entry of the offset."""
         entry = [self.path, self.identity, self.at, self.digest, self.size, self.modified_ns]
         return [*entry, list(map(list, self.earlier))] if self.earlier and not self.closed else entry
-
-    def is_planned_to(self, end: int, digest: str, now_ns: int) -> None:
-        """Note that the file is planned to `end`; keep two earlier positions: one left at least `COPY_NS` ago, and a later one."""
-        if self.at and (not self.earlier or len(self.earlier) == 1 or self.earlier[1][2] <= now_ns - COPY_NS):
-            self.earlier = (*self.earlier[-1:], (self.at, self.digest, now_ns))
-        self.at, self.digest = end, digest
 
 
 class Beside:
@@ -129,13 +144,13 @@ class Beside:
         return other.path == file.path and self.has_all_of(other, file)
 
     def is_copy(self, other: FileVersion, file: Growing) -> bool:
-        """Tell whether a new file has what was read of a file that is cut or gone; if it is shorter, an earlier part of that."""
+        """Tell whether a new file has what was read of a file that is cut or gone; if it is shorter, whether it is a copy that was seen."""
         if not (file.identity and other.identity == file.identity) and not is_named_like(other.path, file.path):
             return False
         if other.size >= file.at:
             return not file.at or self.has_all_of(other, file)
-        marks = [(at, digest) for at, digest, _ in file.earlier if at <= other.size]
-        return bool(marks) and self.seen(other, marks[-1][0]) == marks[-1][1]
+        digests = [digest for size, digest, _ in file.earlier if size == other.size]
+        return bool(digests) and self.seen(other, other.size) in digests
 
     def may_be_copy(self, file: FileVersion, known: Growing) -> bool:
         """Tell whether a new file may be a copy of a followed file that is still being made: whether all its bytes are in that file, too.
@@ -146,48 +161,75 @@ class Beside:
         if not known.size or not is_named_like(file.path, known.path):
             return False
         try:
-            size = min(file.size, known.size, _COMPARED_BYTES)
+            size = min(file.size, known.size, COMPARED_BYTES)
             head, kept = self._head(known)
             if self._head(file)[0][:size] != head[:size]:
                 return not kept
             with self.open(file) as handle, self.open(known) as original:
                 if known.at and file.size >= known.at and seen(handle, known.at) != known.digest:
                     return False
-                start = max(file.size - _COMPARED_BYTES, 0)
+                start = max(file.size - COMPARED_BYTES, 0)
                 alike = handle.read(start, file.size - start) == original.read(start, file.size - start)
                 return alike or not _has_kept(original, known)
         except StorageError:
             return False
 
+    def is_of_one(self, other: FileVersion, files: Iterable[Growing], at: int) -> bool:
+        """Tell whether a file may be a copy of one of `files`, which it shows by more than its first `at` bytes."""
+        return any(
+            known.path != other.path and min(known.size, other.size) > at and self.may_be_copy(other, known)
+            for known in files
+        )
+
+    def rest_in(self, copy: FileVersion, file: Growing) -> Growing:
+        """Return a copy, to be followed from where the file was; of a shorter one all was read, and the file grew after it was copied."""
+        at, digest = file.at, file.digest
+        if copy.size < at:
+            at, digest = copy.size, self.seen(copy, copy.size) or ""
+        _log.info("what was %r continues as %r at byte %d", file.path or self._root, copy.path or self._root, at)
+        return Growing(copy.path, copy.identity, at, digest, copy.size, copy.modified_ns)
+
     def mark(self, known: Growing, copy: FileVersion) -> None:
-        """Record a position for a copy with fewer bytes than its original, so that it is recognised when that is read further and cut."""
-        if 0 < copy.size < known.size and all(at > copy.size for at, _, _ in known.earlier):
+        """Remember a copy with fewer bytes than its original, so that it is recognised when that is read further and cut."""
+        if 0 < copy.size < known.size and all(size != copy.size for size, _, _ in known.earlier):
             digest = self.seen(copy, copy.size)
             if digest is not None and digest == self.seen(known, copy.size):
-                known.earlier = ((copy.size, digest, self._storage.now_ns()), *known.earlier[-1:])
+                known.earlier = (*known.earlier[1 - _COPIES :], (copy.size, digest, self._storage.now_ns()))
 
     def _head(self, file: Growing | FileVersion) -> tuple[bytes, bool]:
         """Return the first bytes of a file as of this look, and whether it had all that was read of it after that."""
         path = (file.place if isinstance(file, Growing) else None) or file.path
         if path not in self._heads:
             with self.open(file) as handle:
-                head = handle.read(0, _COMPARED_BYTES)
+                head = handle.read(0, COMPARED_BYTES)
                 self._heads[path] = head, not isinstance(file, Growing) or _has_kept(handle, file)
         return self._heads[path]
 
-    def unlisted(self, file: Growing, listed: Container[str], *, copies: bool) -> tuple[str, Entry] | None:
-        """Return path and entry of an unlisted file beside `file`: that file itself or, with `copies`, a copy with more than was read."""
+    def unlisted(
+        self, file: Growing, listed: Container[str], copies: Collection[str] | None = None
+    ) -> tuple[str, Entry] | None:
+        """Return path and entry of an unlisted file beside `file`: that file itself, or the newest copy of it.
+
+        A copy is looked for if `copies` are given, which are the identities of files that are no new copies. An older one may begin
+        alike, if that is a header; so if the newest has no more than was read, the result is `None`.
+        """
         if not file.identity:
             return None
-        for path in self._likely(file, copies=copies):
+        paths = self._likely(file, copies)
+        for path in paths if copies is None else self._newest_first(paths):
             below = path[len(self._root) + 1 :] if path.startswith(f"{self._root}/") else None
-            entry = None if below in listed else self._having(path, file, copies=copies)
+            entry = None if below in listed else self._having(path, file)
             if entry is not None:
-                return path, entry
+                return (path, entry) if copies is None or entry.size > file.at else None
         return None
 
-    def _likely(self, file: Growing, *, copies: bool) -> Iterator[str]:
-        """Yield the full paths beside a file that have its inode number, or that are named like it and have another number.
+    def _newest_first(self, paths: Iterator[str]) -> list[str]:
+        there = ((path, entry_at(self._storage, path)) for path in paths)
+        since = {path: entry.arrived_ns or entry.modified_ns for path, entry in there if entry is not None}
+        return sorted(since, key=lambda path: -since[path])
+
+    def _likely(self, file: Growing, copies: Collection[str] | None) -> Iterator[str]:
+        """Yield the full paths beside a file that have its inode number, or that are named like it and have a number not among `copies`.
 
         If nothing was read of a file, only names like its own count: otherwise a file of another name that reuses its number would be
         read.
@@ -197,9 +239,9 @@ class Beside:
             : 2 if file.at else 1
         ]:  # a file known by its number alone is looked for nowhere else
             names = self._names_in(folder)
-            numbers = sorted(names.keys() - {file.identity}) if copies else [file.identity]
+            numbers = [file.identity] if copies is None else sorted(names.keys() - {file.identity, *copies})
             for name in (name for number in numbers for name in names.get(number, ())):
-                if (file.at and not copies) or _is_like(name, own):
+                if (file.at and copies is None) or _is_like(name, own):
                     yield f"{folder}/{name}"
 
     def stands_still(self, file: Growing) -> bool:
@@ -219,11 +261,11 @@ class Beside:
             self._folders[folder] = names
         return self._folders[folder]
 
-    def _having(self, path: str, file: Growing, *, copies: bool) -> Entry | None:
-        """Return the entry of a file if it has what was read of `file`; as a copy it must have more than that."""
+    def _having(self, path: str, file: Growing) -> Entry | None:
+        """Return the entry of a file if it has what was read of `file`."""
         with suppress(StorageError):
             entry = entry_at(self._storage, path)
-            if entry is None or not entry.is_file or entry.size < (file.at + copies if file.at else file.size):
+            if entry is None or not entry.is_file or entry.size < (file.at or file.size):
                 return None
             with self._storage.open(path) as handle:
                 if handle.info().identity == entry.identity and (not file.at or seen(handle, file.at) == file.digest):
@@ -264,10 +306,18 @@ class Away:
         self._files = [(old, gone_ns) for old, gone_ns in self._files if gone_ns > now_ns - _AWAY_NS][-_AWAY_FILES:]
 
     def back(self, other: FileVersion, beside: Beside) -> Growing | None:
-        """Return, once, the remembered file with a new file's number or path, and with its beginning; `None` if there is none."""
+        """Return, once, the remembered file that a new file is, by its number or path and by its beginning; `None` if there is none.
+
+        A disk gives the number of a file that was removed to the next one, and two short files may well begin alike. So under another
+        name the number counts only with more evidence than that.
+        """
         for place, (file, _) in enumerate(self._files):
-            same = file.path == other.path or bool(file.identity and file.identity == other.identity)
-            if same and beside.has_all_of(other, file):
+            by_number = bool(file.identity and file.identity == other.identity) and (
+                file.at >= SEEN_BYTES
+                or (other.size, other.modified_ns) == (file.size, file.modified_ns)
+                or is_named_like(other.path, file.path)
+            )
+            if (file.path == other.path or by_number) and beside.has_all_of(other, file):
                 del self._files[place]
                 return file
         return None

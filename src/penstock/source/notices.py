@@ -35,7 +35,8 @@ UNSURE = (
 )
 
 
-_NOTHING = "\0"  # not a path: stands for the report that nothing is there
+# Not paths: they stand for the reports that nothing is there, and that a file has become a directory.
+_NOTHING, _DIRECTORY = "\0", "\0\0"
 
 
 class Notices:
@@ -114,6 +115,20 @@ class Notices:
                 self._root,
                 _LOG,
                 quote(self._root),
+            )
+
+    def not_followed(self, path: str, why: str) -> None:
+        """Report a file that does not grow, and is left out of those that are followed."""
+        if self._untold({path}):
+            self._log.info("%r %s: it is not followed", path or self._root, why)
+
+    def is_directory(self) -> None:
+        """Report that the path was a file that is followed, and is a directory by now."""
+        if self._untold({_DIRECTORY}):
+            self._log.warning(
+                "%r was a file, and is a directory now: what is in it is read, too; if that was not meant (a container makes a directory "
+                "where a file is missing that it shall be given), remove it, and put the file back",
+                self._root,
             )
 
     def in_the_future(self, held: Mapping[str, FileVersion], now_ns: int) -> None:

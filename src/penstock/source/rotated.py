@@ -6,19 +6,21 @@ The failures that this prevents are those of `followed`, by their numbers.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import StorageError
 from penstock.formats.codecs import codec_of, unreadable
 from penstock.formats.encryption import is_encrypted
 from penstock.source.cursor import FileVersion
-from penstock.source.growth import COPY_NS, Away, Beside, Growing, is_named_like
+from penstock.source.growth import COMPARED_BYTES, COPY_NS, Away, Beside, Growing, is_named_like
 from penstock.source.scan import Changes, Scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.options import Options
+    from penstock.source.notices import Notices
     from penstock.storage import Storage
 
 _log = logging.getLogger("penstock.source")
@@ -28,18 +30,24 @@ _LOOKS = 3  # how often all is looked at again because names and sizes do not be
 class GrowingFiles:
     """The followed files of one source: `files`, in no order; `beside` opens them at their places. Not shared between threads.
 
-    `form` is what an offset has of them (`to_json`, with its closed files loaded), or empty before the first offset. `told` has the
-    files for which it was logged that they are not followed: that is logged only once.
+    `form` is what an offset has of them (`to_json`, with its closed files loaded), or empty before the first offset. `notices` reports
+    what is left out.
     """
 
-    def __init__(self, storage: Storage, root: str, options: Options, form: Mapping[str, Any], told: set[str]) -> None:
+    def __init__(
+        self, storage: Storage, root: str, options: Options, form: Mapping[str, Any], notices: Notices
+    ) -> None:
         self._storage = storage
         self._root = root
-        self._listing = Listing(storage, root, options, told)
+        self._notices = notices
+        self._listing = Listing(storage, root, options, notices)
         self.beside = Beside(storage, root)
         self.files = [Growing.of(entry) for entry in form.get("growing", ())]
         self.files += [Growing.of(entry, closed=True) for entry in form.get("closed", ())]
         self._losses = Losses(root, form)
+        # Of this look: files that have grown and of which little was read, and files that are cut, as they are now.
+        self._grown: list[Growing] = []
+        self._cut: list[Growing] = []
         self._originals: set[str] = set()  # of which a copy may wait: they are looked at even if they are closed
 
     @property
@@ -68,7 +76,10 @@ class GrowingFiles:
         """
         overtaken: list[Growing] = []
         for _ in range(_LOOKS):
+            was_one = self.is_one
             self._refresh()
+            if was_one and not self._listing.is_one:
+                self._notices.is_directory()
             overtaken = self._overtaken()
             if not overtaken:
                 return
@@ -85,7 +96,7 @@ class GrowingFiles:
                 self.files.append(known)
                 _log.info("%r is back, and continues at byte %d", file.path or self._root, known.at)
             elif not self._waits_as_copy(file):
-                self.files.append(Growing(file.path, file.identity, 0, "", file.size, file.modified_ns))
+                self.files.append(Growing.new(file))
 
     def _overtaken(self) -> list[Growing]:
         """List names again; return the files with unread bytes of which a copy may have come, or grown, since the listing before."""
@@ -98,14 +109,18 @@ class GrowingFiles:
     def _matched(self) -> list[FileVersion]:
         """Bring followed files up to date; return the files that are not followed yet, an original before its copies."""
         gone, cut, known = self._sorted_out()
+        self._cut = [Growing.new(now) for _, now in cut]
+        known -= self._taken_over([*gone, *(file for file, _ in cut)])
         cut, over = self._put_over(cut, gone, self._unknown(known, {now.identity for _, now in cut}))
         new = self._unknown(known - {now.path for _, now in over}, {now.identity for _, now in cut})
-        for file in gone:
-            new = self._find_moved(file, new)
-        for file, now in cut:
-            new = self._begin_again(file, self._listing.latest(now), new)
-        for file, now in over:
-            new = self._find_copied(file, now, new)
+        steps = [
+            *((file, partial(self._find_moved, file)) for file in gone),
+            *((file, partial(self._begin_again, file, self._listing.latest(now))) for file, now in cut),
+            *((file, partial(self._find_copied, file, now)) for file, now in over),
+        ]
+        # A file of which little was read may be the beginning of many: one of which more was read has the better claim to a copy.
+        for _, step in sorted(steps, key=lambda item: -item[0].at):
+            new = step(new)
         return sorted(new, key=lambda file: (len(file.path), file.order))  # a copy has the longer name
 
     def _sorted_out(self) -> tuple[list[Growing], list[tuple[Growing, FileVersion]], set[str]]:
@@ -115,6 +130,7 @@ class GrowingFiles:
         kept: list[Growing] = []
         cut: list[tuple[Growing, FileVersion]] = []
         gone: list[Growing] = []
+        self._grown = []
         for file in self.files:
             now = self._there(file, by_identity)
             if now is None:
@@ -132,6 +148,21 @@ class GrowingFiles:
         self.files = kept
         return gone, cut, known
 
+    def _taken_over(self, originals: Sequence[Growing]) -> set[str]:
+        """Stop following files with more bytes than before, if a copy was put over them, or may be; return their paths (failure 14).
+
+        Nothing or only a header was read of them, and the copy begins with that, too. `originals` are files that are gone or cut.
+        """
+        taken: set[str] = set()
+        for file in self._grown:
+            now = file.version
+            if self.beside.is_of_one(now, [*self.files, *self._cut], file.at) or any(
+                known.at > file.at and self.beside.is_copy(now, known) for known in originals
+            ):
+                taken.add(file.path)
+        self.files = [file for file in self.files if file.path not in taken or file.place is not None]
+        return taken
+
     def _put_over(
         self, cut: list[tuple[Growing, FileVersion]], gone: list[Growing], new: list[FileVersion]
     ) -> tuple[list[tuple[Growing, FileVersion]], list[tuple[Growing, FileVersion]]]:
@@ -143,7 +174,7 @@ class GrowingFiles:
             later = self._listing.latest(now)
             is_copy = file.place is None and (
                 any(self.beside.is_copy(later, other) for other in originals if other is not file)
-                or self._waits_as_copy(later, new)
+                or self._waits_as_copy(later, [*new, *(begun for other, begun in cut if other is not file)])
             )
             (over if is_copy else begun).append((file, now))
         return begun, over
@@ -162,7 +193,7 @@ class GrowingFiles:
         """Return the present version of a file under a name outside of the pattern."""
         if file.closed and self.beside.stands_still(file):
             return file.version
-        lies = self.beside.unlisted(file, self._listing.now, copies=False)
+        lies = self.beside.unlisted(file, self._listing.now)
         if lies is None:
             return None
         file.place, entry = lies
@@ -172,8 +203,10 @@ class GrowingFiles:
         """Update a file to its present version; `False` if that begins with other bytes than were seen."""
         goes_on = (now.size, now.modified_ns) == (file.size, file.modified_ns) or self.beside.goes_on(file, now)
         if goes_on:
-            if now.size < file.size and file.unread and not self._is_copied(file):
+            if now.size < file.size and file.unread and not _is_copied(file, self.files, self._listing.now):
                 self._losses.cut(file, now, min(file.unread, file.size - now.size), "there")
+            if now.size > file.size and file.at <= COMPARED_BYTES and file.place is None:
+                self._grown.append(file)
             file.closed = file.closed and now.size == file.size
             file.path, file.size, file.modified_ns = now.path, now.size, now.modified_ns
         return goes_on is not False
@@ -189,38 +222,36 @@ class GrowingFiles:
         return list(names.values())
 
     def _find_moved(self, file: Growing, new: list[FileVersion]) -> list[FileVersion]:
-        """Continue a file that is gone in the file that has its bytes; return the rest of the new files."""
-        for other in sorted(
-            new, key=lambda other: (other.identity != file.identity, other.path == file.path, -other.size)
-        ):
-            if file.at and (self.beside.is_copy(other, file) or self.beside.replaces(other, file)):
-                self._go_on_in(other, file)
-                if other.size < file.at:  # a copy of a part that was read: the file itself is away
-                    self._losses.gone(file, self._storage.now_ns())
-                return [rest for rest in new if rest != other]
+        """Continue a file that is gone in itself, if it lies beside the listed ones, or in the file that has its bytes; return the rest.
+
+        The file itself comes first: the one that took its name may begin with all that was read of it, if that is a header.
+        """
         now = self._unlisted(file)
         if now is not None and self._brought_up(file, now):
             self.files.append(file)
-        else:
-            self._losses.gone(file, self._storage.now_ns())
+            return new
+        present = [*self.files, *self._cut]  # a copy of one of them is not what is left of this one
+        for other in sorted(
+            new, key=lambda other: (other.identity != file.identity, other.path == file.path, -other.size)
+        ):
+            is_left = self.beside.is_copy(other, file) and not self.beside.is_of_one(other, present, file.at)
+            if file.at and (is_left or self.beside.replaces(other, file)):
+                self.files.append(self.beside.rest_in(other, file))
+                if other.size < file.at:  # a copy of a part that was read: the file itself is away
+                    self._losses.gone(file, self._storage.now_ns())
+                return [rest for rest in new if rest != other]
+        self._losses.gone(file, self._storage.now_ns())
         return new
 
     def _find_copied(self, file: Growing, now: FileVersion, new: list[FileVersion]) -> list[FileVersion]:
         """Continue a file that a copy was put over in a copy of it, if there is one; return the rest of the new files."""
         copies = [other for other in new if other.path != now.path and file.at and self.beside.is_copy(other, file)]
-        if copies:
-            self._go_on_in(copies[0], file)
-        elif file.unread:
+        copy = max(copies, key=lambda other: other.size, default=None)
+        if copy is not None:
+            self.files.append(self.beside.rest_in(copy, file))
+        elif not self._goes_on_beside(file) and file.unread:
             self._losses.cut(file, now, file.unread, "where its original had been read to")
-        return [other for other in new if other not in copies[:1]]
-
-    def _go_on_in(self, copy: FileVersion, file: Growing) -> None:
-        """Follow a copy from where the file was; if the copy is shorter, all of it was read, and the file grew after it was copied."""
-        at, digest = file.at, file.digest
-        if copy.size < at:
-            at, digest = copy.size, self.beside.seen(copy, copy.size) or ""
-        self.files.append(Growing(copy.path, copy.identity, at, digest, copy.size, copy.modified_ns))
-        _log.info("what was %r continues as %r at byte %d", file.path or self._root, copy.path or self._root, at)
+        return [other for other in new if other != copy]
 
     def _begin_again(self, file: Growing, now: FileVersion, new: list[FileVersion]) -> list[FileVersion]:
         """Follow a file that was cut from its beginning, and its copy from where the file was; return the rest of the new files."""
@@ -229,52 +260,59 @@ class GrowingFiles:
         copies = [other for other in new if self.beside.is_copy(other, file)]
         copy = max(copies, key=lambda other: other.size, default=None)  # a copy of only the beginning may be older
         if copy is not None:
-            self._go_on_in(copy, file)
-            if copy.size < file.at and file.unread:
+            self.files.append(self.beside.rest_in(copy, file))
+            if copy.size < file.at and not self._goes_on_beside(file) and file.unread:
                 self._losses.cut(file, now, file.unread, "its beginning")
             return [other for other in new if other != copy]
-        lies = self.beside.unlisted(file, self._listing.now, copies=True)
-        if lies is not None:
-            entry = lies[1]
-            self.files.append(
-                Growing(file.path, entry.identity, file.at, file.digest, entry.size, entry.modified_ns, place=lies[0])
-            )
-            _log.info("what was %r continues as %r at byte %d", file.path or self._root, lies[0], file.at)
-        else:
+        if not self._goes_on_beside(file):
             self._losses.cut(file, now, file.unread, "its beginning")
         return new
 
+    def _goes_on_beside(self, file: Growing) -> bool:
+        """Follow a copy that the listing does not show from where the file was; `False` if there is none."""
+        lies = self.beside.unlisted(file, self._listing.now, {known.identity for known in self.files})
+        if lies is None:
+            return False
+        place, entry = lies
+        self.files.append(
+            Growing(file.path, entry.identity, file.at, file.digest, entry.size, entry.modified_ns, place=place)
+        )
+        _log.info("what was %r continues as %r at byte %d", file.path or self._root, place, file.at)
+        return True
+
     def _waits_as_copy(self, file: FileVersion, new: Sequence[FileVersion] = ()) -> bool:
         """Tell whether a file may be a copy of a file, followed or new, that is about to be cut (failure 5)."""
-        if file.modified_ns < self._storage.now_ns() - COPY_NS:
+        if self._listing.changed_ns(file) < self._storage.now_ns() - COPY_NS:
             return False
-        for known in (*self.files, *(Growing(f.path, f.identity, 0, "", f.size, f.modified_ns) for f in new)):
+        for known in (*self.files, *map(Growing.new, new)):
             if self.beside.may_be_copy(file, known):
                 self.beside.mark(known, file)
                 self._originals.add(known.path)
                 return True
         return False
 
-    def _is_copied(self, file: Growing) -> bool:
-        """Tell whether a file that is cut may have a copy: a file named like it that is not followed yet, and is then read whole."""
-        followed = {known.identity for known in self.files}
-        return not file.at and any(
-            is_named_like(path, file.path) and other.size >= file.size and other.identity not in followed
-            for path, other in self._listing.now.items()
-        )
+
+def _is_copied(file: Growing, files: Iterable[Growing], listed: Mapping[str, FileVersion]) -> bool:
+    """Tell whether a file that is cut may have a copy: a listed file named like it that is not among `files`, and is then read whole."""
+    followed = {known.identity for known in files}
+    return not file.at and any(
+        is_named_like(path, file.path) and other.size >= file.size and other.identity not in followed
+        for path, other in listed.items()
+    )
 
 
 class Listing:
-    """The files of a directory, as looks at it show them: `now`, by path. Compressed and encrypted ones are left out, and told once.
+    """The files of a directory, as looks at it show them: `now`, by path. Compressed and encrypted ones are left out.
 
-    `told` has the files of which that was logged.
+    `notices` reports what is left out.
     """
 
-    def __init__(self, storage: Storage, root: str, options: Options, told: set[str]) -> None:
+    def __init__(self, storage: Storage, root: str, options: Options, notices: Notices) -> None:
         self._scan = Scan.of(storage, root, options)
         self._root = root
-        self._told = told
+        self._notices = notices
         self._later = Changes()  # what was shown and is not in `now` yet
+        self._since: dict[str, int] = {}
         self.now: dict[str, FileVersion] = {}
 
     @property
@@ -282,16 +320,26 @@ class Listing:
         """When the newest look began."""
         return self._scan.listed_ns
 
+    @property
+    def is_one(self) -> bool:
+        """Whether the newest look has found a file, and not a directory."""
+        return self._scan.is_one
+
     def look(self, closed: set[str]) -> None:
         """List names, and look at all files but the closed ones: also at those that wait as copies, or were empty so far."""
         later, self._later = self._later, Changes()
         self._take_in(later)
         self._take_in(self._changes(self.now.keys() - closed))
+        self._notices.left_out(self._scan)
 
     def latest(self, file: FileVersion) -> FileVersion:
         """Return a file as the last look has it, if that still shows the same file."""
         now = self.now.get(file.path, file)
         return now if now.identity == file.identity else file
+
+    def changed_ns(self, file: FileVersion) -> int:
+        """Return when a file was changed, or came under its name; later than its modification time if its writer has set that (`cp -p`)."""
+        return max(file.modified_ns, self._since.get(file.path, file.modified_ns))
 
     def come_since(self, followed: set[str]) -> list[FileVersion]:
         """List names again; return the files that are not followed, and have come, or grown, since the last look. `now` stays."""
@@ -309,17 +357,15 @@ class Listing:
     def _take_in(self, changes: Changes) -> None:
         for file in changes.gone:
             self.now.pop(file.path, None)
-        for file in (arrival.file for arrival in changes.came):
+            self._since.pop(file.path, None)
+        for file, since_ns in changes.came:
             name = file.path or self._root
             if codec_of(name) or unreadable(name) or is_encrypted(name):
-                self._tell(file.path, "is compressed or encrypted, and a file that grows is not: it is not followed")
+                self._notices.not_followed(file.path, "is compressed or encrypted, and a file that grows is not")
             else:
                 self.now[file.path] = file
-
-    def _tell(self, path: str, words: str) -> None:
-        if path not in self._told:
-            self._told.add(path)
-            _log.info("%r %s", path or self._root, words)
+                if since_ns is not None:
+                    self._since[file.path] = since_ns
 
 
 class Losses:

@@ -368,6 +368,11 @@ class Scan:
         """Tell whether the path had an entry of this name at the last refresh, hidden or not."""
         return "" in self._directories and name in self._directories[""].names
 
+    @property
+    def is_one(self) -> bool:
+        """Whether the path was a file, and not a directory, at the last refresh."""
+        return "" in self._directories and "" in self._directories[""].files
+
     def has_files(self) -> bool:
         """Tell whether there was any file at the last refresh."""
         return any(directory.files for directory in self._directories.values())
@@ -380,15 +385,15 @@ class Scan:
         return _version(folder, name, entry) if entry else None
 
     def _single(self, entry: Entry) -> None:
-        if "" not in self._directories or "" not in self._directories[""].files:
+        if not self.is_one:
             for folder in list(self._directories):
                 self._leave(folder)
         known = self._directories.setdefault("", _Directory(arrived_ns=_NEVER))
         self._note("", known, "", entry if entry.is_file else None)  # what a pipe gives cannot be read again
 
     def _tree(self, root: Entry, *, everything: bool) -> None:
-        if "" in self._directories and "" in self._directories[""].files:
-            self._leave("")  # the path was a file
+        if self.is_one:
+            self._leave("")
         waiting: list[tuple[bool, str, Entry, int | None]] = [(False, "", root, _NEVER)]
         entered: set[str] = set()
         seen: set[str] = set()

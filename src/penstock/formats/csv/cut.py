@@ -108,17 +108,6 @@ def csv_cuts(
     return cuts + [size] * len(wanted)
 
 
-def csv_ended(read: Callable[[int, int], bytes], begin: int, size: int, dialect: Dialect = RFC4180) -> int:
-    """Return where the last record ends that surely ends in the first `size` bytes of a file that still grows; see `lines.ended`."""
-    cutter, at, wanted = _Cutter(dialect), begin, BLOCK_BYTES
-    while at < size:
-        cut = cutter(b"".join(reads(read, at, min(at + wanted, size), wanted)))
-        if not cut and at + wanted >= size:
-            break
-        at, wanted = at + cut, BLOCK_BYTES if cut else 2 * wanted
-    return at
-
-
 def csv_blocks(
     read: Callable[[int, int], bytes],
     size: int,
@@ -402,6 +391,42 @@ class QuoteScan:
         states = np.concatenate((np.array([self._inside]), self._states(flips[kept])))
         outside: Flags = ~states[np.concatenate((np.zeros(1, np.int64), np.cumsum(kept)))[first]]
         return outside
+
+
+class CsvTail:
+    """The end of a growing file, from the record at `begin` on, of which no whole record is known yet; see `families.Tail`.
+
+    Quotes are followed up to a place behind which there are only bytes whose meaning depends on what follows. These are read once more
+    when something else has come.
+    """
+
+    def __init__(self, begin: int, dialect: Dialect) -> None:
+        self.begin = self.searched = begin
+        self._scan = QuoteScan(dialect)
+        self._followed = begin
+
+    def ended(self, read: Callable[[int, int], bytes], size: int) -> int:
+        """Return where the last record ends that surely ends within the first `size` bytes; `begin` if there is none."""
+        end = self.begin
+        if self.searched == 0:
+            if BOM.startswith(read(0, min(size, len(BOM) - 1))) and size < len(BOM):
+                return end  # it may be the beginning of a mark
+            self.searched = self._followed = _content_start(read, size, 0)
+        while self.searched < size:
+            upto = min(self.searched + BLOCK_BYTES, size)
+            data = _bytes_of(read, self.searched, upto)
+            if self._scan.decided(data):
+                data = _bytes_of(read, self._followed, self.searched) + data
+                known = self._scan.decided(data)
+                ends = self._scan.ends(data[:known], 0)
+                end = self._followed + int(ends[-1]) if len(ends) else end
+                self._followed += known
+            self.searched = upto
+        return end
+
+
+def _bytes_of(read: Callable[[int, int], bytes], start: int, end: int) -> bytes:
+    return b"".join(reads(read, start, end, BLOCK_BYTES))
 
 
 class _Cutter:

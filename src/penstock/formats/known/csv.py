@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.formats.account import Account
     from penstock.formats.charsets import Charset
-    from penstock.formats.families import Blocks, Found, Kinds, Read
+    from penstock.formats.families import Blocks, Found, Kinds, Read, Tail
     from penstock.formats.format import Decoder, Encoder, ReadFormat, WriteFormat
     from penstock.formats.seen import Room, Seen
 
@@ -100,12 +100,10 @@ class _Csv(RecordFormat):
             return header, iter(())
         return header, csv_blocks(read, size, start, span[1], BLOCK_BYTES, dialect=fmt.csv, refuse=fmt.refuse)
 
-    def ended(self, fmt: ReadFormat, read: Read, begin: int, size: int, how: Charset) -> int:
-        from penstock.formats.csv.cut import csv_ended
+    def tail(self, fmt: ReadFormat, begin: int, how: Charset) -> Tail:  # noqa: ARG002 - as for ASCII
+        from penstock.formats.csv.cut import CsvTail
 
-        bom = len(how.bom) if how.bom and not begin and read(0, min(len(how.bom), size)) == how.bom else 0
-        at = csv_ended(read, begin + bom, size, fmt.csv)
-        return at if at > begin + bom else begin
+        return CsvTail(begin, fmt.csv)
 
     def streamed(self, fmt: ReadFormat, chunks: Iterable[bytes], how: Charset) -> Found:
         from penstock.formats.csv.cut import csv_stream_header
