@@ -51,11 +51,15 @@ class _Again(Exception):
 
 
 class Column(NamedTuple):
-    """A column of a table: its type, whether each row must have a value for it, and the type that a text must be cast to, if any."""
+    """A column of a table: its type, whether each row must have a value for it, and the type that a text must be cast to, if any.
+
+    `below` is the type that its values are stored as if that has another name: what a domain is made of.
+    """
 
     type: str
     needed: bool
     cast: str | None = None
+    below: str | None = None
 
 
 class Database(ABC):

@@ -280,7 +280,7 @@ class DatabaseSink:
     def _tell_narrow(self, db: Database) -> None:
         """Log the columns whose types differ from those of the rows, and which store some values as others."""
         columns, types = db.columns(self._table), db.types(self._schema)
-        declared = {field: columns[field.name].type for field in self._schema}
+        declared = {field: columns[field.name].below or columns[field.name].type for field in self._schema}
         narrow = {field.name: kind for field, kind in declared.items() if db.changes(field, kind)}
         if narrow:
             message = "table %r has other types than the query's rows, and stores some values as others: %s; cast in the query to say how"
