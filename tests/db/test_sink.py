@@ -893,6 +893,41 @@ def test_view_and_policies(at: At, postgres: Postgres) -> None:
         Driver(clerk, options={"table": f"{place.table}_below"}, sink_id="s2").begin(0)
 
 
+@pytest.mark.parametrize("journal", ["WAL", "DELETE"])
+@pytest.mark.parametrize("when", ["between", "within"])
+@pytest.mark.parametrize("copied", [True, False], ids=["copy", "nothing"])
+def test_file_that_is_exchanged_while_a_query_runs(
+    at: At, tmp_path: Path, journal: str, when: str, *, copied: bool
+) -> None:
+    """Failure 9: an older copy is renamed over the file, or the file goes; no batch is committed to a file that has no name."""
+    file = tmp_path / "x.db"
+    place = at(f"sqlite://{file}")
+    with closing(sqlite3.connect(file)) as other:
+        other.execute(f"PRAGMA journal_mode = {journal}")
+    driver = Driver(place)
+    driver.run(0, ten(0))
+    with closing(sqlite3.connect(file)) as other, closing(sqlite3.connect(tmp_path / "copy")) as copy:
+        other.backup(copy)
+    driver.run(1, ten(1))
+    driver.begin(2)
+
+    def exchange() -> None:
+        (tmp_path / "copy").rename(file) if copied else file.rename(tmp_path / "gone")
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        if when == "within" and not (tmp_path / "done").exists():
+            exchange()
+            (tmp_path / "done").touch()
+        yield ten(2)
+
+    if when == "between":
+        exchange()
+    with pytest.raises((CheckpointMismatch, DatabaseError)):
+        driver.commit(2, rows)
+    with pytest.raises(CheckpointMismatch, match="ends with batch 0" if copied else "has none of it"):
+        driver.begin(2)
+
+
 def test_row_of_the_last_batch_that_somebody_changed(at: At, tmp_path: Path) -> None:
     """SQLite can hold a text in a number column; comparing it once raised a Python error."""
     place = at(f"sqlite://{tmp_path}/x.db")

@@ -175,6 +175,8 @@ class Database(ABC):
         done = False
         with self._heard():
             try:
+                if self._is_elsewhere():
+                    self.close()
                 if self._connection is None:
                     with self._translated(opening=True):
                         self._connection = self._connect()
@@ -184,10 +186,21 @@ class Database(ABC):
                 self.execute(self.begin)
                 yield
                 self._commit()
+                self._check_place()
                 done = True
             finally:
                 if not done:
                     self.close()
+
+    def _is_elsewhere(self) -> bool:
+        """Tell whether the connection is to a database that is no longer at the url."""
+        return False
+
+    def _check_place(self) -> None:
+        """Have a transaction that was committed run again if others do not see it at the url: what it finds there decides."""
+        if self._is_elsewhere():
+            msg = "it was moved or replaced while a transaction ran"
+            raise _Again(msg)
 
     def _commit(self) -> None:
         try:
