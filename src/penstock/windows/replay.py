@@ -118,10 +118,10 @@ class Replay:
         """Raise `CheckpointMismatch` if the store has another window than an offset of an earlier run; older ones do not tell."""
         if offset == self._offset or "check" not in offset:
             return
-        found = _check_of(self._store.load(_window(offset)) or b"")
-        if found != offset["check"]:
+        check = _check_of(self._store.load(_window(offset)) or b"")
+        if check != offset["check"]:
             msg = (
-                f"window {_window(offset)} of the store is another one than the checkpoint's: found the checksum {found}, expected "
+                f"window {_window(offset)} of the store is another one than the checkpoint's: found the checksum {check}, expected "
                 f"{offset['check']}: the store was put back and written on by another query; put both back as they were, or give a new "
                 "checkpoint a new store"
             )
