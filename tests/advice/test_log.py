@@ -188,6 +188,33 @@ def test_window_store_of_another_time(tmp_path: Path, remedy: str) -> None:
         assert len(windows) == 3
 
 
+def test_window_store_that_was_written_on_by_another(tmp_path: Path) -> None:
+    """A store is put back, and a query with another checkpoint fills it up again: the numbers fit, and the windows are others."""
+    at = Replay.initial()
+    with WindowStore(tmp_path / "store") as store:
+        at = Replay(store, lambda _: b"1").latest(at)
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    with WindowStore(tmp_path / "store") as store:
+        ahead = Replay(store, lambda _: b"2").latest(at)
+    shutil.rmtree(tmp_path / "store")
+    shutil.copytree(tmp_path / "copy", tmp_path / "store")
+    with WindowStore(tmp_path / "store") as store:
+        other = Replay(store, lambda _: b"other").latest(at)
+    told: list[bytes] = []
+    for use in (Replay.position, Replay.latest):
+        with (
+            WindowStore(tmp_path / "store") as store,
+            pytest.raises(CheckpointMismatch, match="window 1 of the store is another one"),
+        ):
+            use(Replay(store, lambda _: b"never", told.append), ahead)
+    assert told == []
+    with WindowStore(tmp_path / "store") as store:
+        replay = Replay(store, lambda _: None, told.append)
+        replay.position({"v": 1, "window": 1})  # as an earlier version has written it
+        assert replay.latest(other) == other
+        assert told == [b"other"]
+
+
 @follows("PST-100")
 def test_window_that_has_ended(tmp_path: Path) -> None:
     """`UsageError` of a window that is ended twice: the next number, which the message names, works."""

@@ -521,6 +521,11 @@ def test_narrower_columns_are_told(at: At, postgres: Postgres, caplog: pytest.Lo
         "k": ("time(0)", pa.string(), "23:59:58.6"),
         "l": ("interval(0)", pa.string(), "1.6 seconds"),
         "m": ("interval day", pa.string(), "1 day 2 hours"),
+        "n": ("money", decimal, Decimal("1.2355")),
+        "o": ("time", pa.timestamp("us", tz="UTC"), day),
+        "aa": ("oid", pa.int32(), -1),
+        "ab": (f"{place.table}_short", decimal, Decimal("1.235")),
+        "ac": (f"{place.table}_short[]", pa.list_(decimal), [Decimal("1.235")]),
     }
     exact = {
         "p": ("numeric(12,5)", decimal, Decimal("1.2355")),
@@ -530,7 +535,13 @@ def test_narrower_columns_are_told(at: At, postgres: Postgres, caplog: pytest.Lo
         "t": ("timestamptz", pa.timestamp("us"), day.replace(tzinfo=None)),
         "u": ("time", pa.string(), "23:59:58.6"),
         "w": ("interval", pa.string(), "1.6 seconds"),
+        "x": ("money", pa.decimal128(10, 2), Decimal("1.23")),
+        "y": (f"{place.table}_wide", pa.list_(decimal), [Decimal("1.2355")]),
+        "z": ("oid", pa.int64(), 7),
     }
+    place.query(f"CREATE DOMAIN {place.table}_shorter AS numeric(5,2)")
+    place.query(f"CREATE DOMAIN {place.table}_short AS {place.table}_shorter")
+    place.query(f"CREATE DOMAIN {place.table}_wide AS numeric(10,4)[]")
     for columns in (kinds, exact):
         caplog.clear()
         schema = pa.schema([(name, kind) for name, (_, kind, _) in columns.items()])
@@ -544,6 +555,7 @@ def test_narrower_columns_are_told(at: At, postgres: Postgres, caplog: pytest.Lo
         stored = postgres.psql(f'SELECT concat_ws(chr(124), {", ".join(columns)}) FROM "{place.table}"')
         expected = (
             "1.24|3|2|0.1|2026-02-01 00:00:00|2026-01-31|abc|1.24|9.007199254740992e+15|a|23:59:59|00:00:02|1 day"
+            "|$1.24|23:59:59.6|4294967295|1.24|{1.24}"
         )
         assert columns is exact or expected in stored
 
@@ -879,6 +891,41 @@ def test_view_and_policies(at: At, postgres: Postgres) -> None:
     assert place.query(f"SELECT * FROM {place.table}_p") == [(1, "a", 2)]
     with pytest.raises(TableMismatch, match="permission denied"):
         Driver(clerk, options={"table": f"{place.table}_below"}, sink_id="s2").begin(0)
+
+
+@pytest.mark.parametrize("journal", ["WAL", "DELETE"])
+@pytest.mark.parametrize("when", ["between", "within"])
+@pytest.mark.parametrize("copied", [True, False], ids=["copy", "nothing"])
+def test_file_that_is_exchanged_while_a_query_runs(
+    at: At, tmp_path: Path, journal: str, when: str, *, copied: bool
+) -> None:
+    """Failure 9: an older copy is renamed over the file, or the file goes; no batch is committed to a file that has no name."""
+    file = tmp_path / "x.db"
+    place = at(f"sqlite://{file}")
+    with closing(sqlite3.connect(file)) as other:
+        other.execute(f"PRAGMA journal_mode = {journal}")
+    driver = Driver(place)
+    driver.run(0, ten(0))
+    with closing(sqlite3.connect(file)) as other, closing(sqlite3.connect(tmp_path / "copy")) as copy:
+        other.backup(copy)
+    driver.run(1, ten(1))
+    driver.begin(2)
+
+    def exchange() -> None:
+        (tmp_path / "copy").rename(file) if copied else file.rename(tmp_path / "gone")
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        if when == "within" and not (tmp_path / "done").exists():
+            exchange()
+            (tmp_path / "done").touch()
+        yield ten(2)
+
+    if when == "between":
+        exchange()
+    with pytest.raises((CheckpointMismatch, DatabaseError)):
+        driver.commit(2, rows)
+    with pytest.raises(CheckpointMismatch, match="ends with batch 0" if copied else "has none of it"):
+        driver.begin(2)
 
 
 def test_row_of_the_last_batch_that_somebody_changed(at: At, tmp_path: Path) -> None:

@@ -322,6 +322,46 @@ def test_partitions_that_come(kafka: Kafka) -> None:
     assert last["@penstock"]["from"] == {other: {"0": 1}}
 
 
+@pytest.mark.parametrize("how", ["subscribe", "subscribePattern", "assign"])
+def test_topic_that_is_asked_for_again(kafka: Kafka, how: str) -> None:
+    """A partition that is left out of the options for a while goes on where it was: nothing of it comes twice, nothing is skipped."""
+    name, other = kafka.topic(partitions=2), kafka.topic()
+    every, rest = {
+        "subscribe": (f"{name},{other}", other),
+        "subscribePattern": (f"{name}|{other}", other),
+        "assign": (json.dumps({name: [0, 1], other: [0]}), json.dumps({name: [0], other: [0]})),
+    }[how]
+
+    def whole(**given: str) -> Stream:
+        return Stream(kafka, **{how: every}, **given)
+
+    part = Stream(kafka, **{how: rest})
+    kafka.send(name, b"a", b"b", partition=1)
+    values, end = whole().rest(whole().initial())
+    assert values == [b"a", b"b"]
+    kafka.send(name, b"c", partition=1)
+    kafka.send(other, b"x")
+    values, end = part.rest(end)
+    assert values == [b"x"]
+    assert end["@penstock"]["unasked"][name]["1"] == 2
+    kafka.send(other, b"y")
+    assert part.next(part.next(end)) == part.next(end)
+    values, last = whole().rest(end)
+    assert set(values) == {b"c", b"y"}
+    assert "unasked" not in last["@penstock"]
+    kafka.cut(name, 1, 3)
+    kafka.send(name, b"d", partition=1)
+    kafka.cut(name, 1, 4)
+    with pytest.raises(RecordsLost, match="begins at offset 4, expected 2"):
+        whole().next(end)
+    kafka.delete(name)
+    kafka.topic(name, partitions=2)
+    kafka.send(name, b"new", partition=1)
+    with pytest.raises(TopicReplaced):
+        whole().next(end)
+    assert set(whole(failOnDataLoss="false").rest(end)[0]) == {b"new", b"y"}
+
+
 @follows("PST-904")
 def test_retention_overtakes(kafka: Kafka) -> None:
     """Deleted records fail the plan and the task that would read them; a query that accepts losses goes on after them, and counts them."""

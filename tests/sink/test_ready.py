@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -13,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock import failpoints
-from penstock.errors import OptionError, TemplateError
+from penstock.errors import EventsLost, OptionError, TemplateError
 from penstock.query.batch import Batch
 from penstock.query.checkpoint import Checkpoint
 from penstock.query.offset import summed
@@ -58,6 +59,26 @@ def events(sink: Sink) -> list[str]:
 def marked(output: Output) -> list[str]:
     """Return the buckets that have a `_SUCCESS`."""
     return sorted(str(path.parent.relative_to(output.root)) for path in output.root.rglob("_SUCCESS"))
+
+
+def test_a_ledger_that_was_put_back_and_completes_the_same_day(days: Output, tmp_path: Path) -> None:
+    """A restored output gets other rows, and completes the day whose completion a reader heard of last: it learns that it lost events."""
+    sink = days.sink(**READY)
+    run(days, sink, 0, "30T10:00")
+    shutil.copytree(days.root, tmp_path / "copy")
+    run(days, sink, 1, "31T01:00")
+    log = EventLog(sink.ledger, "s", "it")
+    *_, last = log.after(EventPosition())
+    of_earlier_versions = EventPosition(last.number + 1, "e3e65f8b83ba59d4")
+    assert log.after(last.position_after) == log.after(of_earlier_versions) == []
+    shutil.rmtree(days.root)
+    shutil.copytree(tmp_path / "copy", days.root)
+    days.time.jump(1)
+    run(days, sink, 1, "30T12:00", "31T01:00")
+    assert events(sink) == ["published dt=2026-01-30", "ready dt=2026-01-30"]
+    for reader in (log, EventLog(sink.ledger, "s", "it")):
+        with pytest.raises(EventsLost, match="not the one that was given"):
+            reader.after(last.position_after)
 
 
 def test_a_day_is_complete_when_the_times_of_rows_are_past_it(days: Output) -> None:

@@ -26,6 +26,7 @@ import typer
 from tests.soak import pairs as pairs_module
 from tests.soak import reads as reads_module
 from tests.soak import rows as rows_module
+from tests.soak import tables as tables_module
 from tests.soak import texts as texts_module
 from tests.soak import writes as writes_module
 from tests.soak.fleet import FleetSoak, summary
@@ -35,13 +36,21 @@ from tests.soak.scripts import STATES_MAX, script
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-PHASES = ("explore", "texts", "reads", "writes", "rows", "pairs", "tests", "kills", "fleet")
+PHASES = ("explore", "texts", "reads", "writes", "rows", "tables", "pairs", "tests", "kills", "fleet")
 ARTIFACTS = Path(__file__).resolve().parent.parent.parent / "artifacts"
 REQUIRED = {f"PENSTOCK_REQUIRE_{name}": "1" for name in ("SPARK", "HDFS", "KAFKA")}  # as for `make test`
 _SEEDS = 1_000_000
 _say = typer.echo
 _WithSpark = TypeVar("_WithSpark", reads_module.Case, writes_module.Case, rows_module.Case)
-_Case = TypeVar("_Case", texts_module.Case, reads_module.Case, writes_module.Case, rows_module.Case, pairs_module.Case)
+_Case = TypeVar(
+    "_Case",
+    texts_module.Case,
+    reads_module.Case,
+    writes_module.Case,
+    rows_module.Case,
+    tables_module.Case,
+    pairs_module.Case,
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +73,7 @@ def main(
     minutes: Annotated[
         float,
         typer.Option(
-            help="No round of kills, and no case of texts, reads, writes, rows or pairs, begins after that time."
+            help="No round of kills, and no case of texts, reads, writes, rows, tables or pairs, begins after that time."
         ),
     ] = 60,
     rounds: Annotated[int | None, typer.Option(help="At most that many rounds.")] = None,
@@ -128,6 +137,19 @@ def writes(asked: Asked) -> None:
 def rows(asked: Asked) -> None:
     """Write random rows of random types until the time is over, and have other readers, Spark too, read the files."""
     _with_spark("rows", asked, rows_module.Case, rows_module.SPARK_CONFIGURATION)
+
+
+def tables(asked: Asked) -> None:
+    """Write random batches to databases, by drivers that fail, until the time is over, and have other clients look."""
+    from tests.support import postgres  # noqa: PLC0415 - the other phases need no server
+
+    with postgres.running() as server:
+        _cases(
+            "tables",
+            asked,
+            tables_module.Case,
+            lambda case, directory: case.run(directory, server if case.format == "postgresql" else None),
+        )
 
 
 def pairs(asked: Asked) -> None:
@@ -245,6 +267,7 @@ _RUN = {
     "reads": reads,
     "writes": writes,
     "rows": rows,
+    "tables": tables,
     "pairs": pairs,
     "tests": tests,
     "kills": kills,

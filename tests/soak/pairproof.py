@@ -59,6 +59,14 @@ class Proof:
             left = [made.path for made in self.files.read if made.path.exists()]
             assert not left, f"not cleaned: {left}"
 
+    def copied(self, copied: Path) -> None:
+        """Compare with what an ingest has that reads each published file as one record."""
+        rows = [row for path in copied.glob("*.parquet") for row in pl.read_parquet(path).to_dicts()]
+        counts, there = Counter(str(path) for path in self._finished), Counter(row["_meta"]["path"] for row in rows)
+        assert there == counts, f"not copied {counts - there}, copied too often {there - counts}"
+        sizes = {str(path): path.stat().st_size for path in self._finished}
+        assert all(row["value"] and row["_meta"]["size"] == sizes[row["_meta"]["path"]] for row in rows)
+
     def status(self, said: dict[str, Any]) -> None:
         """Compare with what `status` says."""
         (sink,) = said["sinks"]

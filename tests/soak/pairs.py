@@ -155,6 +155,7 @@ _OTHERS: dict[str, tuple[Any, ...]] = {
     ),
     "action": ("kill", "kill", "error", "nospace"),
     "at": (1, 1, 2, 3),
+    "follower": (None, "1", "2", "1000"),  # files of a batch of another ingest, which reads what this one publishes
 }  # fmt: skip
 _OF_CSV = ("header", "sep", "quote", "escape", "comment", "nullValue", "emptyValue")
 _METADATA = "struct<path: string, modified: timestamp, size: bigint, offset: bigint>"
@@ -358,6 +359,7 @@ class Run:
         self._changed: dict[str, str] = {}
         self._committed = False
         self._key = room / "key"
+        self._copied = room / "copied"
         self._read_before: set[Path] = set()
 
     def run(self) -> None:
@@ -365,12 +367,12 @@ class Run:
         self._key.write_text(keys.READER_KEY)
         self._files.src.mkdir()
         self._files.stage(0)
-        self._killed()
+        self._killed(*self._arguments())
         self._ingest()
         again = self._between()
         self._files.stage(1)
         if self._chance.random() < 0.5:
-            self._killed()
+            self._killed(*self._arguments())
         self._ingest()
         if again:
             self._restored(again)
@@ -378,21 +380,46 @@ class Run:
             for stage in range(2, 2 + 2 * _FOLD):
                 self._files.stage(stage)
                 self._ingest()
+        self._follow(ends=True)
         self._prove()
 
     # -- the command -------------------------------------------------------------------------------------------------
 
     def _ingest(self) -> None:
         self._check(_call("ingest", *self._arguments()), ends=True)
+        self._follow(ends=False)
 
-    def _killed(self) -> None:
-        """Run it, and have it die or fail on the way."""
+    def _follow(self, *, ends: bool) -> None:
+        """Run an ingest of what was published, which may be killed or, unless it `ends`, not run at all."""
+        if not self._is_followed or (not ends and self._chance.random() < 0.3):
+            return
+        options = ["files=published", f"maxFilesPerTrigger={self.case.get('follower')}", "metadataColumn=_meta"]
+        options += [f"decryptionKey=file:{self._key}"] * self._encrypts
+        given = [str(self._dst), str(self._copied), "--json", "--format", "binary", "--to", "parquet"]
+        arguments = [*given, *(word for option in options for word in ("--source-option", option))]
+        if self._chance.random() < 0.5:
+            self._killed(*arguments)
+        done = _call("ingest", *arguments)
+        assert done.returncode == 0, f"{self.case}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+    @property
+    def _is_followed(self) -> bool:
+        """Whether another ingest reads the output: not if that moves or goes back, nor if its files grow, or are deleted."""
+        stays = self.case.get("between") not in {"moved", "restored", "kept"}
+        return bool(self.case.get("follower") and stays and not self.case.get("sink.growing"))
+
+    @property
+    def _encrypts(self) -> bool:
+        return "encryptTo" in self._options("sink.") | self._changed
+
+    def _killed(self, *arguments: str) -> None:
+        """Run an ingest, and have it die or fail on the way."""
         point = self.case.get("point")
         if point is None or self._begins is None:
             return
         at_random = point == "random"
         points = "" if at_random else f"{point}={self.case.get('action')}@{self.case.get('at')}"
-        running = self._begins.begin("ingest", *self._arguments(), points=points)
+        running = self._begins.begin("ingest", *arguments, points=points)
         if at_random:
             self._kill(running)
         self._check(running.ended(check=False), ends=False)
@@ -564,6 +591,8 @@ class Run:
         proof = Proof(case, self._files, self._dst, self._changed, self._key)
         try:
             proof.prove()
+            if self._is_followed:
+                proof.copied(self._copied)
             proof.status(json.loads(_call("status", self._dst, "--json").stdout))
             proof.verified(self._verify())
             if not case.get("source.files") and not case.on("source.cleanSource", "delete"):
@@ -581,6 +610,6 @@ class Run:
             raise AssertionError(msg) from error
 
     def _verify(self, *more: object) -> dict[str, Any]:
-        key = ["--key", f"file:{self._key}"] if "encryptTo" in self._options("sink.") | self._changed else []
+        key = ["--key", f"file:{self._key}"] * self._encrypts
         said: dict[str, Any] = json.loads(_call("verify", self._dst, "--json", *key, *more).stdout)
         return said

@@ -14,13 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.clock import use
+from penstock.db.sink import DatabaseSink
 from penstock.errors import CommitError
 from penstock.formats import families, scalars
 from penstock.formats.csv.encoder import CsvEncoder
 from penstock.formats.json import quick
 from penstock.formats.scalars import joined
+from penstock.query.order import Standing
 from penstock.sink import tableparts
-from tests.soak import pairfiles, pairs, reads, texts, writes
+from penstock.testing import FakeClock
+from tests.soak import pairfiles, pairs, reads, tables, texts, writes
 from tests.soak import rows as rows_module
 from tests.soak.reader import Reader
 from tests.soak.records import Records
@@ -122,6 +126,26 @@ def test_same_seed_same_pairs() -> None:
     assert {(name, value) for name, value in drawn if value is not None} <= values
     together = {frozenset(pair) for case in cases for pair in combinations(case.items(), 2)}
     assert len(together) > 14_000
+
+
+def test_same_seed_same_table() -> None:
+    """A case of tables follows from its seed alone, and the cases cover every choice."""
+    assert str(tables.Case(3)) == str(tables.Case(3)) != str(tables.Case(4))
+    cases = [tables.Case(seed) for seed in range(100)]
+    drawn = {(case.format, case.mode, case.quarantines) for case in cases}
+    assert len(drawn) == 2 * (1 + 2 * 2)
+    assert len({kind for case in cases for kind in case.schema.types}) == 12
+
+
+def test_tables_see_a_batch_that_is_applied_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case that passes exposes a sink that takes a repeated batch for the next one."""
+    case = next(case for case in map(tables.Case, range(100)) if (case.format, case.mode) == ("sqlite", "append"))
+    (tmp_path / "right").mkdir()
+    with use(FakeClock()):
+        tables.Case(case.seed).run(tmp_path / "right", None)
+        monkeypatch.setattr(DatabaseSink, "_place", lambda *_: Standing.NEXT)
+        with pytest.raises(AssertionError, match="too many Counter"):
+            tables.Case(case.seed).run(tmp_path, None)
 
 
 @pytest.mark.slow

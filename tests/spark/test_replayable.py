@@ -218,7 +218,7 @@ def test_a_column_that_the_schema_has_not_is_named(tmp_path: Path) -> None:
         with pytest.raises(OptionError, match=f"read returned .*{names}.*name them in schema, or drop them"):
             reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     given.append(pa.table({"s": pa.array([value], kind)}))
-    assert reader.latestOffset(reader.initialOffset(), ReadAllAvailable()) == {"v": 1, "window": 0}
+    assert reader.latestOffset(reader.initialOffset(), ReadAllAvailable())["window"] == 0
     reader.stop()
 
 

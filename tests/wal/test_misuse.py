@@ -7,6 +7,7 @@ import gc
 import itertools
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 import threading
@@ -316,6 +317,26 @@ def test_a_log_that_is_removed_under_its_reader_is_no_end(root: str) -> None:
         os.rmdir(root)
         with pytest.raises(NotThere, match="does not exist"):
             reader.advance()
+
+
+@pytest.mark.parametrize("put_back", [False, True])
+def test_a_log_that_is_taken_away_under_its_writer_acknowledges_nothing(root: str, *, put_back: bool) -> None:
+    """A log is moved away, and a copy put in its place, while a writer has it open: no flush says that its records are in the log."""
+    writer = Writer(root)
+    for record in (b"a", b"b"):
+        writer.append(record)
+        writer.flush()
+    if put_back:
+        shutil.copytree(root, f"{root}-copy")
+    os.rename(root, f"{root}-away")
+    if put_back:
+        os.rename(f"{root}-copy", root)
+    writer.append(b"c")
+    for said in ("is another file than" if put_back else "No such file", "an earlier write or sync of it failed"):
+        with pytest.raises(StorageError, match=said):
+            writer.flush()
+    writer.close()
+    assert not put_back or list(Reader(root)) == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("record", ["text", None, 3, ["a"], 1.5])

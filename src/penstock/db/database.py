@@ -51,11 +51,15 @@ class _Again(Exception):
 
 
 class Column(NamedTuple):
-    """A column of a table: its type, whether each row must have a value for it, and the type that a text must be cast to, if any."""
+    """A column of a table: its type, whether each row must have a value for it, and the type that a text must be cast to, if any.
+
+    `below` is the type that its values are stored as if that has another name: what a domain is made of.
+    """
 
     type: str
     needed: bool
     cast: str | None = None
+    below: str | None = None
 
 
 class Database(ABC):
@@ -171,6 +175,8 @@ class Database(ABC):
         done = False
         with self._heard():
             try:
+                if self._is_elsewhere():
+                    self.close()
                 if self._connection is None:
                     with self._translated(opening=True):
                         self._connection = self._connect()
@@ -180,10 +186,21 @@ class Database(ABC):
                 self.execute(self.begin)
                 yield
                 self._commit()
+                self._check_place()
                 done = True
             finally:
                 if not done:
                     self.close()
+
+    def _is_elsewhere(self) -> bool:
+        """Tell whether the connection is to a database that is no longer at the url."""
+        return False
+
+    def _check_place(self) -> None:
+        """Have a transaction that was committed run again if others do not see it at the url: what it finds there decides."""
+        if self._is_elsewhere():
+            msg = "it was moved or replaced while a transaction ran"
+            raise _Again(msg)
 
     def _commit(self) -> None:
         try:

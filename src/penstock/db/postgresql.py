@@ -30,18 +30,23 @@ _CLASSES = frozenset(
 
 # A domain accepts no null if it, or a domain that it is made of, does not. A text is cast only to types that Spark does not have, or
 # arrays of them, and without a length: the INSERT itself checks the length, and truncates nothing. A time of day, which Spark does not
-# have, is in the category of dates, which it has. A dropped column has no type.
+# have, is in the category of dates, which it has. A dropped column has no type. A type that is no domain has 0 as its base.
 _COLUMNS = """
 WITH RECURSIVE base AS (
-    SELECT oid AS domain, typnotnull, typbasetype FROM pg_catalog.pg_type WHERE typtype = 'd'
-    UNION SELECT domain, below.typnotnull, below.typbasetype FROM pg_catalog.pg_type below JOIN base ON below.oid = base.typbasetype
+    SELECT oid AS domain, typnotnull, typbasetype, typtypmod FROM pg_catalog.pg_type WHERE typtype = 'd'
+    UNION SELECT domain, below.typnotnull, below.typbasetype, below.typtypmod
+        FROM pg_catalog.pg_type below JOIN base ON below.oid = base.typbasetype
+), made AS (
+    SELECT domain, format_type(base.typbasetype, base.typtypmod) AS below FROM base
+        JOIN pg_catalog.pg_type last ON last.oid = base.typbasetype WHERE last.typtype <> 'd'
 )
 SELECT attname::text, format_type(atttypid, atttypmod),
     (attnotnull OR EXISTS (SELECT FROM base WHERE domain = atttypid AND typnotnull))
     AND NOT atthasdef AND attidentity = '' AND type.typdefault IS NULL AND NOT relhastriggers,
     CASE WHEN one.typcategory NOT IN ('A', 'B', 'D', 'N', 'S') AND 'bytea'::regtype NOT IN (one.oid, one.typbasetype)
         OR 'time'::regtype IN (one.oid, one.typbasetype) OR 'timetz'::regtype IN (one.oid, one.typbasetype)
-        THEN format_type(atttypid, -1) END
+        THEN format_type(atttypid, -1) END,
+    coalesce((SELECT below FROM made WHERE domain = atttypid), (SELECT below || '[]' FROM made WHERE domain = one.oid))
 FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_class class ON class.oid = attrelid JOIN pg_catalog.pg_type type ON type.oid = atttypid
     JOIN pg_catalog.pg_type one ON one.oid = CASE WHEN type.typcategory = 'A' AND type.typelem <> 0 THEN type.typelem ELSE type.oid END
 WHERE attrelid = to_regclass($1) AND attnum > 0 ORDER BY attnum

@@ -52,6 +52,12 @@ Failure 8, a table becomes unlogged between two batches.
      stays.
   Rule: each commit checks its tables after it has written to them, so nobody can change them before it ends.
   (`test_table_whose_fate_changes_between_batches_is_refused`)
+
+Failure 9, a file of SQLite is exchanged under its name while a query runs: a copy is renamed over it, or it is moved away.
+  1. The driver keeps its connection, to the file that no longer has the name. In WAL mode SQLite writes to it without an error.
+  2. Every later batch is committed where nobody sees it.
+  Rule: after each commit, and before each begin, the file that is open must be the one that has the name; otherwise the transaction is
+  run again on that one, where the id decides. (`test_file_that_is_exchanged_while_a_query_runs`)
 """
 
 from __future__ import annotations
@@ -280,7 +286,7 @@ class DatabaseSink:
     def _tell_narrow(self, db: Database) -> None:
         """Log the columns whose types differ from those of the rows, and which store some values as others."""
         columns, types = db.columns(self._table), db.types(self._schema)
-        declared = {field: columns[field.name].type for field in self._schema}
+        declared = {field: columns[field.name].below or columns[field.name].type for field in self._schema}
         narrow = {field.name: kind for field, kind in declared.items() if db.changes(field, kind)}
         if narrow:
             message = "table %r has other types than the query's rows, and stores some values as others: %s; cast in the query to say how"

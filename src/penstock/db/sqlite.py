@@ -10,6 +10,7 @@ from penstock.db.database import STAGED, Column, Database
 from penstock.db.target import SQLITE
 from penstock.db.types import changes_in_sqlite, for_sqlite, sqlite_types
 from penstock.errors import OptionError
+from penstock.storage import entry_at, locate
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -28,6 +29,7 @@ class SQLite(Database):
     driver = "adbc_driver_sqlite"
     _again = ("database is locked",)
     _rows = ("constraint failed", "integer overflow", "datatype mismatch", "cannot store")
+    _opened: str | None = None  # the identity of the file that the connection has open
 
     def types(self, schema: pa.Schema) -> dict[str, str]:
         """Return the type of each column, by name; `OptionError` for one that SQLite cannot hold."""
@@ -70,7 +72,17 @@ class SQLite(Database):
     def _connect(self) -> Any:  # noqa: ANN401 - a connection of a library without types
         from adbc_driver_sqlite import dbapi
 
+        self._opened = None
         return dbapi.connect(self._url.removeprefix(SQLITE), autocommit=True)
+
+    def _is_elsewhere(self) -> bool:
+        """Tell whether another file, or none, has the name of the one that is open: SQLite would go on in that, if it is in WAL mode."""
+        return self._opened is not None and self._opened != self._identity()
+
+    def _identity(self) -> str | None:
+        storage, path = locate(self._url.removeprefix(SQLITE), name="url")
+        entry = entry_at(storage, path)
+        return None if entry is None else entry.identity
 
     def _heard(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -80,6 +92,8 @@ class SQLite(Database):
         # Removing the journal is the commit, and this syncs the removal, too.
         self.execute("PRAGMA synchronous = EXTRA")
         self.execute("PRAGMA foreign_keys = ON")  # SQLite ignores them by default
+        self.execute("PRAGMA schema_version")  # opens the file, which connecting does not
+        self._opened = self._identity()
 
     def _ingest(self, table: tuple[str, ...], rows: pa.RecordBatchReader) -> None:
         catalog = table[0] if len(table) > 1 else None

@@ -48,12 +48,17 @@ _POSTGRESQL = {
 }
 _WHOLE = frozenset({"smallint", "integer", "bigint"})
 _FLOATS = frozenset({"real", "double precision"})
+# The last two make 4294967295 of -1.
+_CHANGED_WHOLE = frozenset(
+    {("integer", "real"), ("bigint", "real"), ("bigint", "double precision"), ("smallint", "oid"), ("integer", "oid")}
+)
 _SQLITE = {
     **dict.fromkeys((pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64()), "INTEGER"),
     **dict.fromkeys((pa.float32(), pa.float64()), "REAL"),
     **dict.fromkeys((pa.string(), pa.date32(), pa.timestamp("us", tz="UTC"), pa.timestamp("us")), "TEXT"),
     pa.binary(): "BLOB",
 }
+_MONEY_DIGITS = 2  # with nearly every `lc_monetary` of a server
 
 # In this order: the first whose text is part of the declared type (sqlite.org/datatype3.html).
 _AFFINITIES = {
@@ -80,7 +85,7 @@ def rounds_in_postgresql(given: str, column: str) -> bool:
     if given == column:
         return False
     if given.startswith("timestamp"):
-        return column == "date" or "(" in column
+        return column == "date" or column.startswith("time ") or "(" in column  # a time of day loses its day
     if given == "text":
         return column in {"name", '"char"'} or bool(re.match(r"character.*\(|time.*\(|interval.", column))
     return _rounds_numbers(given, column)
@@ -90,7 +95,7 @@ def _rounds_numbers(given: str, column: str) -> bool:
     if given in _FLOATS:
         return column == "real" or column in _WHOLE or column.startswith("numeric")
     if given in _WHOLE:
-        return (given, column) in {("integer", "real"), ("bigint", "real"), ("bigint", "double precision")}
+        return (given, column) in _CHANGED_WHOLE
     return given.startswith("numeric") and (column in _FLOATS or _scale(column) < _scale(given))
 
 
@@ -98,6 +103,8 @@ def _scale(kind: str) -> float:
     """Return how many digits a PostgreSQL type has after the point."""
     if kind in _WHOLE:
         return 0
+    if kind == "money":
+        return _MONEY_DIGITS
     match = re.fullmatch(r"numeric\([0-9]+,(-?[0-9]+)\)", kind)
     return int(match[1]) if match else inf
 

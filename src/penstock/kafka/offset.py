@@ -18,6 +18,7 @@ connector, and is optional:
 - `epochs` are the epochs of the leaders that reported where the batch ends: everything before that offset was written in that epoch or
   an earlier one, so a record there with a later epoch is another record (none if brokers have no epochs, and in offsets of older
   versions).
+- `unasked` has the next offset of each partition that was read and is no longer asked for: it goes on there if it is asked for again.
 - `begin` marks the offset before the first batch, which Spark does not keep and asks for again at each start: the end of the first
   batch says in `from` where each partition began.
 - `read` and `left`, for people and monitors: how many offsets were planned since the query began, and how many were left. `behind` is
@@ -104,8 +105,8 @@ class Range:
 class Positions:
     """An offset as values: the next offset of each partition, the ids of topics, and where its batch did not begin at the last end.
 
-    `epochs` are the leaders' epochs when `next` was found; `begins` if this is the offset before the first batch. `zone` is for the
-    times of an ingest, whose offsets are `sealed`: they have a sum.
+    `epochs` are the leaders' epochs when `next` was found; `begins` if this is the offset before the first batch. `unasked` are the next
+    offsets of partitions that are no longer asked for. `zone` is for the times of an ingest, whose offsets are `sealed`: they have a sum.
     """
 
     next: Mapping[Partition, int]
@@ -116,6 +117,7 @@ class Positions:
     epochs: Mapping[Partition, int] = field(default_factory=dict)
     sealed: bool = False
     begins: bool = False
+    unasked: Mapping[Partition, int] = field(default_factory=dict)
 
     @staticmethod
     def of(offset: Mapping[str, Any]) -> Positions:
@@ -134,7 +136,8 @@ class Positions:
             )
             epochs = _flat(own.get("epochs", {}))
             begun, zone, sealed = _flat(own["from"]), own.get("zone"), "sum" in own
-            return Positions(_flat(named), ids, begun, counts, zone, epochs, sealed, own.get("begin") is True)
+            begins, unasked = own.get("begin") is True, _flat(own.get("unasked", {}))
+            return Positions(_flat(named), ids, begun, counts, zone, epochs, sealed, begins, unasked)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             msg = (
                 f'the checkpoint has the offset {offset!r}, expected one such as {{"orders": {{"0": 23}}}} of version {VERSION}; '
@@ -148,6 +151,8 @@ class Positions:
         own: dict[str, Any] = {"v": VERSION, "ids": ids, "from": _nested(self.begun)}
         if epochs := _nested({name: epoch for name, epoch in self.epochs.items() if epoch != UNKNOWN_EPOCH}):
             own["epochs"] = epochs
+        if self.unasked:
+            own["unasked"] = _nested(self.unasked)
         if self.begins:
             own["begin"] = True
         if self.counts is not None:

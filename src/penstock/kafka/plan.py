@@ -92,7 +92,8 @@ class TopicPlanner:
         before = Positions.of(start)
         topics, partitions = self._selected({partition.topic for partition in before.next})
         replaced_topics = self._replaced(before, topics)
-        gone = self._check_gone(before, partitions, replaced_topics)
+        unasked, missing = self._left_out(before, partitions, replaced_topics)
+        gone = self._check_missing(missing)
         at, begun = self._going_on(before, partitions, replaced_topics)
         begun = dict(at) if before.begins else begun
         ends = self._ends(at, topics)
@@ -101,26 +102,28 @@ class TopicPlanner:
             self._resting.see(at, ends, self._cluster)
         whole = {partition: max(at[partition], end.offset) for partition, end in ends.items()}
         upto = _shared(at, whole, self._limit) if limited and self._limit is not None else whole
-        ids = _ids(topics, before, gone)
+        ids = _ids(topics, before, gone | unasked)
         if upto | gone == before.next and _are_alike(before.ids, ids) and not before.begins:
             return start
         epochs = _epochs(ends) | _still_known(before, at, upto, begun)
-        planned = Positions(upto | gone, ids, begun, _counted(before, at, upto, whole), epochs=epochs)
+        planned = Positions(upto | gone, ids, begun, _counted(before, at, upto, whole), epochs=epochs, unasked=unasked)
         return (replace(planned, zone=self._zone, sealed=True) if self._seals else planned).form()
 
     def _going_on(
         self, before: Positions, partitions: Collection[Partition], replaced_topics: set[str]
     ) -> tuple[dict[Partition, int], dict[Partition, int]]:
         """Return the next offset of each partition, and those offsets that differ from the end of the last batch (or from 0)."""
-        known = {partition.topic for partition in before.next} - replaced_topics
+        every = {**before.unasked, **before.next}
+        read = {partition: at for partition, at in every.items() if partition.topic not in replaced_topics}
+        known = {partition.topic for partition in read}
         # Otherwise a partition that is new here existed before, and was not asked for.
         comes = self._options["assign"] is None
         firsts = self._cluster.firsts(partitions)
         at, begun = {}, {}
         for partition in sorted(partitions):
             usual = before.next.get(partition, 0)
-            expected = usual if partition.topic in known and (comes or partition in before.next) else None
-            at[partition] = self._begin(partition, expected, firsts[partition])
+            continues = partition in read or (comes and partition.topic in known)
+            at[partition] = self._begin(partition, read.get(partition, 0) if continues else None, firsts[partition])
             if at[partition] != usual:
                 begun[partition] = at[partition]
         return at, begun
@@ -166,30 +169,37 @@ class TopicPlanner:
             self._lost(replaced(name, before.ids[name], topics[name].id))
         return names
 
-    def _check_gone(
+    def _left_out(
         self, before: Positions, partitions: Collection[Partition], replaced_topics: set[str]
-    ) -> dict[Partition, int]:
-        """Look for partitions that were read and no longer exist, or are no longer selected.
+    ) -> tuple[dict[Partition, int], dict[Partition, int]]:
+        """Return the next offsets of partitions that were read and are not selected: of those that exist, and of those that do not.
 
-        Return the next offsets of those that are gone and still named, because a topic may come back. Each is reported once.
+        The former may be asked for again, and then go on there.
         """
-        gone = sorted(set(before.next) - set(partitions))
+        unasked, gone = (
+            {name: at for name, at in each.items() if name not in partitions and name.topic not in replaced_topics}
+            for each in (before.unasked, before.next)
+        )
         still = self._cluster.topics({partition.topic for partition in gone})
         missing: dict[Partition, int] = {}
-        for partition in gone:
+        for partition, at in sorted(gone.items()):
             topic = still.get(partition.topic)
             if topic is not None and partition.number in topic.partitions:
-                _log.info(
-                    "partition %s is no longer asked for; it was read up to offset %d",
-                    partition,
-                    before.next[partition],
-                )
-            elif partition.topic not in replaced_topics:
-                missing[partition] = before.next[partition]
+                _log.info("partition %s is no longer asked for; it was read up to offset %d", partition, at)
+                unasked[partition] = at
+            else:
+                missing[partition] = at
+        return unasked, missing
+
+    def _check_missing(self, missing: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Report partitions that were read and no longer exist, each once.
+
+        Return the next offsets of those that are still named, because a topic may come back.
+        """
         for partition in sorted(set(missing) - self._missing):
             msg = (
                 f"partition {partition.number} of topic {partition.topic!r} is gone, which was read up to offset "
-                f"{before.next[partition]}: the topic was deleted; take it out of the options and start the query with a new "
+                f"{missing[partition]}: the topic was deleted; take it out of the options and start the query with a new "
                 f"checkpoint, {_HOW}"
             )
             self._lost(TopicNotThere(msg))

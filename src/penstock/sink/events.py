@@ -24,7 +24,8 @@ The failures, and the rule against each:
    the records from the last fold to the head have a gap, the reader looks again.
 6. *Another ledger.* The output was emptied, or restored from an older copy and written to again, so the reader's number now means
    another event. Rule: the position has a mark of the event before it. If that event is another one, or there are fewer events,
-   the reader gets `EventsLost`; it never silently gets an event twice or misses one.
+   the reader gets `EventsLost`; it never silently gets an event twice or misses one. No two files have the same entry. A bucket of
+   time that is complete after a restore, too, has, so its mark is made of the time of its record as well.
 7. *Removed history.* Somebody has removed old records, and the reader has not yet read their events. Rule: numbers never start
    again from 0, so this reader gets `EventsLost`. A reader that is past the removed events is not affected.
 8. *Fold of an earlier version.* It does not say how many events come before it. Rule: the number is computed backwards from the
@@ -107,7 +108,15 @@ class Event:
     @property
     def position_after(self) -> EventPosition:
         """Return the position after the event."""
-        return EventPosition(self.number + 1, xxhash.xxh3_64_hexdigest(canonical(_form(self.entry))))
+        when = {"decided_ns": self.time_ns} if isinstance(self.entry, Mark) else {}
+        return self._marked(_form(self.entry) | when)
+
+    def is_before(self, position: EventPosition) -> bool:
+        """Tell whether a position is the one after the event; earlier versions made the mark without the time."""
+        return position in {self.position_after, self._marked(_form(self.entry))}
+
+    def _marked(self, form: dict[str, Any]) -> EventPosition:
+        return EventPosition(self.number + 1, xxhash.xxh3_64_hexdigest(canonical(form)))
 
 
 class _View(NamedTuple):
@@ -190,7 +199,7 @@ class EventLog:
     def between(self, start: EventPosition, end: EventPosition) -> list[Event]:
         """Return the events from `start` up to `end`, which were given before. Raises `EventsLost` if some are missing or differ."""
         events = self.after(start, end.number - start.number)
-        if (events[-1].position_after if events else start) != end:
+        if not (events[-1].is_before(end) if events else start == end):
             msg = f"events {start.number} to {end.number - 1} of {self._place} are not those that were planned; {self._remedy}"
             raise EventsLost(msg)
         return events
@@ -215,7 +224,7 @@ class EventLog:
         return events
 
     def _check(self, before: Event, start: EventPosition) -> None:
-        if before.position_after != start:
+        if not before.is_before(start):
             msg = (
                 f"event {before.number} of {self._place} is {_words(before)}, not the one that was given: the ledger was put back "
                 f"from a copy and written on, or is another one; {self._remedy}"
@@ -352,7 +361,7 @@ class EventHistory(EventLog):
         view = self._view()
         first = self._start(view, view.blocks[0]) if lost and view.blocks else 0
         events = list(self._between(view, first, end.number))
-        if end.number > first and (not events or events[-1].position_after != end):
+        if end.number > first and not (events and events[-1].is_before(end)):
             msg = f"event {end.number - 1} of {self._place} is not the one that was there: the ledger was restored from a copy; load again"
             raise EventsLost(msg)
         return events

@@ -178,14 +178,16 @@ class LocalWriteHandle:
         return self._written
 
     def sync(self) -> None:
-        """Make bytes and name durable."""
+        """Make bytes and name durable; the name must still belong to this file."""
         if self._poisoned:
             msg = f"an earlier sync of {self._path!r} failed; what it holds cannot be made durable any more"
             raise StorageError(msg)
         try:
             failpoints.hit("storage.sync")
             synced(self._os.fdatasync, self._fd)
-            if not self._named:
+            if self._named:  # somebody may have taken it away since, and nobody will find what is written
+                self._check_name(self._os.fstat(self._fd))
+            else:
                 _sync_directory(self._os, os.path.dirname(self._path))
                 self._named = True
         except OSError as error:
@@ -202,9 +204,12 @@ class LocalWriteHandle:
                 mine = self._os.fstat(fd)
             finally:
                 self._os.close(fd)
-            if self._os.stat(self._path, follow_symlinks=False).st_ino != mine.st_ino:
-                msg = f"{self._path!r} is another file than the one that was written"
-                raise StorageError(msg)
+            self._check_name(mine)
+
+    def _check_name(self, mine: os.stat_result) -> None:
+        if self._os.stat(self._path, follow_symlinks=False).st_ino != mine.st_ino:
+            msg = f"{self._path!r} is another file than the one that was written"
+            raise StorageError(msg)
 
     def __enter__(self) -> LocalWriteHandle:
         """Return itself."""

@@ -20,6 +20,8 @@ The failures, and the rule that prevents each:
    So upstream must give them again. If upstream forgets what it hands out, the items are lost at this point, whoever reads them.
 7. The engine's checkpoint is lost or restored and the store is not, or the other way round: windows would be left out, or other windows
    would come under their numbers. Rule: the store ends with the window of `start` or with the next one, else `CheckpointMismatch`.
+8. As 7, and the store was written on since, by a query with another checkpoint, so that the numbers fit again. Rule: an offset has the
+   checksum of its window, which is compared when the window is acknowledged or read again.
 
 The engine's own word for "committed" comes one batch late, and never for the last batch of a run that ends. `latest` is called for
 every batch, before the next read.
@@ -28,6 +30,8 @@ every batch, before the next read.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+import xxhash
 
 from penstock import failpoints
 from penstock.errors import CheckpointMismatch, DamagedState
@@ -62,6 +66,7 @@ class Replay:
         # The window up to which upstream was told in this run; `_last` is its artifact.
         self._committed: int | None = None
         self._last: bytes | None = None
+        self._offset: dict[str, Any] | None = None  # the last one that was planned in this run
 
     @staticmethod
     def initial() -> dict[str, Any]:
@@ -78,15 +83,17 @@ class Replay:
             )
             raise CheckpointMismatch(msg)
         if window != self._committed:
+            self._check(start)
             self._commit(window)
+        artifact = self._store.load(window + 1) if saved != window else self._read(self._last)
+        if artifact is None:
+            return start
         if saved == window:
-            artifact = self._read(self._last)
-            if artifact is None:
-                return start
             failpoints.hit("windows.read")
             self._store.save(window + 1, artifact)
             failpoints.hit("windows.saved")
-        return {"v": VERSION, "window": window + 1}
+        self._offset = {"v": VERSION, "window": window + 1, "check": _check_of(artifact)}
+        return dict(self._offset)
 
     def position(self, end: dict[str, Any]) -> Position:
         """Return where the window that ends at this offset is, for `windows.artifact_at` in a task; `DamagedState` if it is gone."""
@@ -94,6 +101,7 @@ class Replay:
         if at is None:
             msg = f"window {_window(end)}, which the checkpoint asks for, is not in the store; restore it with the checkpoint"
             raise DamagedState(msg)
+        self._check(end)
         return at
 
     def _commit(self, window: int) -> None:
@@ -105,6 +113,23 @@ class Replay:
             failpoints.hit("windows.acknowledged")
             self._store.committed(window, lazily=True)
         self._committed = window
+
+    def _check(self, offset: dict[str, Any]) -> None:
+        """Raise `CheckpointMismatch` if the store has another window than an offset of an earlier run; older ones do not tell."""
+        if offset == self._offset or "check" not in offset:
+            return
+        check = _check_of(self._store.load(_window(offset)) or b"")
+        if check != offset["check"]:
+            msg = (
+                f"window {_window(offset)} of the store is another one than the checkpoint's: found the checksum {check}, expected "
+                f"{offset['check']}: the store was put back and written on by another query; put both back as they were, or give a new "
+                "checkpoint a new store"
+            )
+            raise CheckpointMismatch(msg)
+
+
+def _check_of(artifact: bytes) -> str:
+    return xxhash.xxh3_64_hexdigest(artifact)
 
 
 def _window(offset: Any) -> int:  # noqa: ANN401 - whatever JSON the checkpoint has
