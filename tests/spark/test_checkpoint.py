@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import AlreadyThere
+from penstock.errors import AlreadyThere, CheckpointMismatch
 from penstock.query.checkpoint import Checkpoint
 from penstock.query.entries import Entries
 from penstock.query.offset import summed
@@ -139,3 +139,31 @@ def test_a_batch_without_spark_has_the_form_of_the_one_before(tmp_path: Path) ->
     assert checkpoint.entry(1).sources == {"input": b'{"x":1}'}
     assert checkpoint.entry(1).head[0] == b"v2"
     assert json.loads(checkpoint.entry(1).head[1])["conf"] == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "refused"),
+    [
+        ("AB", "AB", False),
+        ("AB", "BA", True),
+        ("ABC", "BCA", True),
+        ("AB", "CA", True),  # A begins where B had stopped
+        ("AB", "CB", False),  # one goes on in another directory, which is allowed
+        ("AB", "AA", False),
+        ("AA", "AA", False),
+        ("A-", "A-", False),
+    ],
+)
+def test_sources_that_have_changed_places(tmp_path: Path, before: str, now: str, refused: bool) -> None:
+    """Spark tells sources by their places: one began at the offset of another one, and read again what it had read."""
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+    for number, roots in enumerate((before, now)):
+        lines = ["-" if root == "-" else json.dumps(summed(OURS | {"cursor": None, "root": root})) for root in roots]
+        (tmp_path / "offsets" / str(number)).write_text("\n".join(["v1", "{}", *lines]))
+    checkpoint = Checkpoint(str(tmp_path))
+    if not refused:
+        checkpoint.current()
+        return
+    with pytest.raises(CheckpointMismatch, match=f"`penstock replan {tmp_path} DST`.* in their former order"):
+        checkpoint.current()

@@ -17,6 +17,7 @@ from penstock.session.task import task_batch
 from penstock.sink.existing import noted
 from penstock.sink.sink import Sink
 from penstock.storage import LocalStorage
+from tests.support.advice import penstock as penstock_command
 
 pytest.importorskip("pyspark")
 
@@ -98,6 +99,31 @@ def test_sources_with_names(spark: SparkSession, stage: Stage) -> None:
     run(stage.src / "inner")
     with pytest.raises(StreamingQueryException, match="PST-101"):
         run(stage.src / "inner")
+
+
+def test_sources_in_another_order(spark: SparkSession, stage: Stage) -> None:
+    """A union whose sources change places is refused before rows are there twice; the advice takes the query back to its former order."""
+    stage.put("a", "1")
+    other = stage.root / "other"
+    other.mkdir()
+    (other / "b").write_text("2\n")
+
+    def run(*places: Path) -> None:
+        reader = spark.readStream.format("penstock").option("settle", "0")
+        first, second = (reader.load(str(place)) for place in places)
+        writer = first.union(second).writeStream.format("penstock").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(stage.checkpoint)).start(str(stage.dst)).awaitTermination()
+
+    run(stage.src, other)
+    stage.put("c", "3")
+    with pytest.raises(StreamingQueryException, match="PST-302.*penstock replan"):
+        run(other, stage.src)
+    status, said = penstock_command(
+        "replan", stage.checkpoint, stage.dst, "--nothing-written"
+    )  # this application lives
+    assert status == 0, said
+    run(stage.src, other)
+    assert stage.lines() == {"1": 1, "2": 1, "3": 1}
 
 
 def test_a_query_adds_no_variables_to_those_that_all_queries_share(spark: SparkSession, stage: Stage) -> None:

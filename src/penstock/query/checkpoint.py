@@ -17,11 +17,12 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import or_
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.errors import AlreadyThere, DamagedState, NotThere, OptionError
+from penstock.errors import AlreadyThere, CheckpointMismatch, DamagedState, NotThere, OptionError
 from penstock.query.batch import Batch
 from penstock.query.offset import check, is_ours
 from penstock.query.offsetlog import NOTHING, LogEntry
@@ -92,7 +93,10 @@ class Checkpoint:
         return self.snapshot().batch
 
     def batch(self, query: str, number: int) -> Batch:
-        """Return batch `number` with its fingerprint, and what its sources say: whether it ends the run, and what is read by then."""
+        """Return batch `number` with its fingerprint, and what its sources say: whether it ends the run, and what is read by then.
+
+        Raises `DamagedState`, and `CheckpointMismatch` if sources have changed places.
+        """
         text = self._read(f"offsets/{number}")
         if text is None:
             return Batch(query, number)
@@ -100,12 +104,31 @@ class Checkpoint:
         offsets = [self._ours(line, number) for line in sources.values() if line != NOTHING]
         until = _read_until(offsets, waiting=len(sources) - len(offsets))
         plans = (*filter(None, offsets), *self._events(sources, number))
+        if len(sources) > 1:
+            self._check_order(sources, number)
         return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number, sources), until, plans=plans)
 
     def fingerprint(self, number: int) -> str:
         """Return the fingerprint of batch `number`, `""` if it cannot be read here."""
         text = self._read(f"offsets/{number}")
         return "" if text is None else xxhash.xxh3_64_hexdigest(text)
+
+    def _check_order(self, sources: dict[str, bytes], number: int) -> None:
+        """Raise `CheckpointMismatch` if a source has begun where another one had stopped: it would read again what it has read.
+
+        Spark tells sources without names by their order in the query, and gives each the offset of its place.
+        """
+        before = {name: _json(line).get("root") for name, line in self.entry(number - 1).sources.items()}
+        now = {name: _json(line).get("root") for name, line in sources.items()}
+        moved = {name: root for name, root in now.items() if root != before.get(name)}
+        for name, root in before.items():
+            if root is not None and name in moved and root in moved.values():
+                msg = (
+                    f"the sources of the query stand in another order than in batch {number - 1} of {self.location!r}, and Spark gives "
+                    f"each the offset of its place, so files would be read again: run `penstock replan {quote(self.location)} DST`, which "
+                    "takes this batch back, and start again with the sources in their former order"
+                )
+                raise CheckpointMismatch(msg)
 
     def _events(self, sources: dict[str, bytes], number: int) -> Iterator[dict[str, Any]]:
         """Yield, for each source of published files in batch `number`, its range: from `before` up to `published`, by sink."""
