@@ -323,6 +323,44 @@ def test_directory_that_is_not_there(tmp_path: Path) -> None:
     assert penstock("wal", "info", tmp_path / "log")[0] == 0
 
 
+@follows("PST-502")
+def test_staging_that_was_removed_without_rows(tmp_path: Path) -> None:
+    """`NotThere`: the message was that of the operating system, and each start of the same driver failed again."""
+    query = begun(tmp_path, rollBatches="1")
+    shutil.rmtree(query.dst / "_penstock" / "s" / "staging")
+    query.put("b", "3")
+    with pytest.raises(
+        NotThere, match=r"/staging' was removed while the query ran; .* and is there again: start again"
+    ) as caught:
+        query.batch()
+    assert caught.value.message.count("No such file") == 0
+    query.batch(final=True)
+    assert query.is_whole()
+
+
+@pytest.mark.parametrize("has_copy", [True, False])
+@follows("PST-400")
+def test_staging_that_was_removed_with_rows(tmp_path: Path, has_copy: bool) -> None:
+    """`DamagedState`: the query goes on with a copy of the directory; without one, a new query reads everything again."""
+    query = begun(tmp_path)
+    staging = query.dst / "_penstock" / "s" / "staging"
+    put_back = copied(staging)
+    shutil.rmtree(staging)
+    query.put("b", "3")
+    for _ in range(2):
+        with pytest.raises(
+            DamagedState, match=r"/staging' is gone, the ledger has 2 rows in it .* put it back from a copy"
+        ):
+            query.batch(final=True)
+    if has_copy:
+        put_back()
+    else:
+        for place in (query.dst, query.checkpoint):
+            shutil.rmtree(place)
+    query.batch(final=True)
+    assert query.is_whole()
+
+
 @follows("PST-503")
 def test_full_disk(tmp_path: Path) -> None:
     """`NoSpace`: once there is space again the query runs again, and has every row once."""

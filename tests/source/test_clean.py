@@ -476,6 +476,16 @@ def test_bad_options_are_refused_before_anything_is_read(
         Query(src, **{name: text.format(src=src, old=old) for name, text in options.items()})
 
 
+def test_an_output_of_sparks_file_sink_is_not_cleaned(src: Path) -> None:
+    """Spark's source refuses this, too: the log of the sink goes on listing the files, and every read of Spark's failed."""
+    (src / "_spark_metadata").mkdir()
+    with pytest.raises(OptionError, match=r"the log of Spark's own file sink, .* with `penstock adopt (\S+)`"):
+        Query(src, cleanSource="delete")
+    assert not (src / "_penstock-readers").exists()
+    (src / "_spark_metadata").rmdir()  # `penstock adopt` moves it away
+    Query(src, cleanSource="delete")
+
+
 def test_an_archive_on_another_file_system_is_refused(src: Path) -> None:
     """SPK-9: moving a file there would mean copying it; the query refuses this when it starts, and leaves nothing there."""
     places = [Path("/dev/shm"), Path(tempfile.gettempdir())]  # noqa: S108 - tests are in memory or on a disk, so one is another

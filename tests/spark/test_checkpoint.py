@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import AlreadyThere
+from penstock.errors import AlreadyThere, CheckpointMismatch
 from penstock.query.checkpoint import Checkpoint
+from penstock.query.entries import Entries
 from penstock.query.offset import summed
+from penstock.query.offsetlog import LogEntry
 from penstock.storage import LocalStorage
 from penstock.testing import SimulatedCrash
 
@@ -92,8 +94,9 @@ def test_no_entry_meets_the_checksum_of_another_one(
         ([FOREIGN, LAST], [FURTHER, LAST], False),
     ],
 )
+@pytest.mark.parametrize("version", [1, 2])
 def test_last_batch_of_several_sources(
-    tmp_path: Path, before: list[object] | None, offsets: list[object], final: bool
+    tmp_path: Path, before: list[object] | None, offsets: list[object], final: bool, version: int
 ) -> None:
     """SPK-10: a batch is a run's last if each source says so or had nothing for it; what it said for earlier batches is ignored."""
     (tmp_path / "offsets").mkdir()
@@ -101,7 +104,66 @@ def test_last_batch_of_several_sources(
     for number, lines in ((4, before), (5, offsets)):
         if lines is not None:
             texts = ["-" if line is None else json.dumps(line) for line in lines]
-            (tmp_path / "offsets" / str(number)).write_text("\n".join(["v1", "{}", *texts]))
+            if version == 2:  # with names, and in any order
+                texts = [f"source_{place}:{line}" for place, line in enumerate(texts)][:: 1 if number == 4 else -1]
+            (tmp_path / "offsets" / str(number)).write_text("\n".join([f"v{version}", "{}", *texts]))
     batch = Checkpoint(str(tmp_path)).current()
     assert batch is not None
     assert (batch.query, batch.number, batch.final) == ("q", 5, final)
+
+
+@pytest.mark.parametrize(
+    ("text", "sources"),
+    [
+        (b"", {}),
+        (b"v1\n{}", {}),
+        (b'v1\n{}\n-\n{"a:b": 1}', {"0": b"-", "1": b'{"a:b": 1}'}),
+        (b'v2\n{}\nb:{"a:b": 1}\na:-', {"b": b'{"a:b": 1}', "a": b"-"}),
+    ],
+)
+def test_both_forms_of_an_entry(text: bytes, sources: dict[str, bytes]) -> None:
+    """Sources are known by the places of their lines, or by names before a colon; an entry is written in the form in which it was read."""
+    entry = LogEntry.of(text)
+    assert entry.sources == sources
+    assert entry.written(entry.sources) == text
+
+
+def test_a_batch_without_spark_has_the_form_of_the_one_before(tmp_path: Path) -> None:
+    """Spark refuses a log whose entries are of two versions, or that lacks its source's name."""
+    entries, checkpoint = Entries(Checkpoint(str(tmp_path))), Checkpoint(str(tmp_path))
+    entries.begin()
+    entries.plan(0, "{}")
+    assert checkpoint.entry(0).sources == {"0": b"{}"}
+    (tmp_path / "offsets/0").write_bytes(b'v2\n{"conf":{"a":"b"}}\ninput:{}')
+    entries.plan(1, '{"x":1}')
+    assert checkpoint.entry(1).sources == {"input": b'{"x":1}'}
+    assert checkpoint.entry(1).head[0] == b"v2"
+    assert json.loads(checkpoint.entry(1).head[1])["conf"] == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "refused"),
+    [
+        ("AB", "AB", False),
+        ("AB", "BA", True),
+        ("ABC", "BCA", True),
+        ("AB", "CA", True),  # A begins where B had stopped
+        ("AB", "CB", False),  # one goes on in another directory, which is allowed
+        ("AB", "AA", False),
+        ("AA", "AA", False),
+        ("A-", "A-", False),
+    ],
+)
+def test_sources_that_have_changed_places(tmp_path: Path, before: str, now: str, refused: bool) -> None:
+    """Spark tells sources by their places: one began at the offset of another one, and read again what it had read."""
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+    for number, roots in enumerate((before, now)):
+        lines = ["-" if root == "-" else json.dumps(summed(OURS | {"cursor": None, "root": root})) for root in roots]
+        (tmp_path / "offsets" / str(number)).write_text("\n".join(["v1", "{}", *lines]))
+    checkpoint = Checkpoint(str(tmp_path))
+    if not refused:
+        checkpoint.current()
+        return
+    with pytest.raises(CheckpointMismatch, match=f"`penstock replan {tmp_path} DST`.* in their former order"):
+        checkpoint.current()

@@ -12,10 +12,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
+from penstock.errors import OptionError
+from penstock.ingestion.stage import LIVE_SINK
+from penstock.options import parse
 from penstock.query.batch import Task
 from penstock.spark.database import DatabaseDataSource
 from penstock.spark.datasource import PenstockDataSource
 from penstock.spark.writer import StreamWriter
+from penstock.spark.writing import open_files
 from penstock.storage import LocalStorage
 from tests.support.counting import CountingStorage
 
@@ -120,3 +124,14 @@ def test_a_writer_that_is_not_pickled_begins_nothing(to: Any, tmp_path: Path, mo
     writer = process.writer()
     first, second = (pickle.loads(pickle.dumps(writer)) for _ in range(2))  # noqa: S301 - our own bytes
     assert first._started.begun == second._started.begun == writer._started.begun
+
+
+def test_rows_without_columns_are_refused(tmp_path: Path) -> None:
+    """`df.select()` into JSON: Spark hands over no rows, where its own sink writes a `{}` for each, and all of them were lost silently."""
+    none = StructType([])
+    given = {"path": str(tmp_path / "out"), "format": "json"}
+    with pytest.raises(OptionError, match="does not tell Python how many .* select one"):
+        open_files(parse(LIVE_SINK, given, what="sink"), none.json(), "s")
+    with pytest.raises(OptionError, match="does not tell Python how many .* select one"):
+        PenstockDataSource(given | {"batchKey": "k"}).writer(none, overwrite=False)
+    assert not (tmp_path / "out").exists()

@@ -24,6 +24,7 @@ from penstock.options import SOURCE, parse
 from penstock.options.internal import LIVE_SOURCE, SPLITS
 from penstock.options.parsers import path_list
 from penstock.options.topics import is_topics
+from penstock.session.streams import stream_reader
 from penstock.source import configured
 from penstock.source.plan import Planner
 from penstock.source.where import where_of
@@ -154,7 +155,7 @@ class FileInput:
     def frame(self, spark: SparkSession, stage: Stage, location: str, tasks: int) -> DataFrame:  # noqa: ARG002 - one of `Input`
         """Return the splits that the source plans."""
         carried = dict(self.options) | _carried(location) | {"tasks": str(tasks)}
-        return spark.readStream.format("penstock").options(**carried).load()
+        return stream_reader(spark, "penstock").options(**carried).load()
 
     def planner_here(self, stage: Stage, location: str, tasks: int) -> Planning | None:
         """Return the planner, if the files are on this host, do not grow, and are not cleaned."""

@@ -31,6 +31,7 @@ from penstock.options import SOURCE, parse
 from penstock.options.topics import is_topics
 from penstock.query.checkpoint import Checkpoint
 from penstock.query.offset import summed
+from penstock.query.offsetlog import NOTHING
 from penstock.sink.existing import sink_ids
 from penstock.sink.sink import STATE_DIRECTORY, Sink
 from penstock.sink.sparklog import no_output
@@ -287,11 +288,13 @@ class ReadingQuery:
 
     def _put_offset(self, number: int, form: dict[str, Any]) -> None:
         """Put the next batch, which ends at this offset."""
-        head, lines = self.checkpoint.entry(number)
+        entry = self.checkpoint.entry(number)
         ours = iter(self.checkpoint.offsets(number))
-        ends = [line if line == b"-" or next(ours) is None else _line(form) for line in lines]
+        ends = {
+            name: line if line == NOTHING or next(ours) is None else _line(form) for name, line in entry.sources.items()
+        }
         try:
-            self.checkpoint.put(f"offsets/{number + 1}", b"\n".join([*head, *ends]))
+            self.checkpoint.put(f"offsets/{number + 1}", entry.written(ends))
         except AlreadyThere as error:
             msg = (
                 f"batch {number + 1} of the checkpoint {self.checkpoint.location!r} was planned meanwhile: the query runs, or another "

@@ -26,6 +26,7 @@ from penstock.options import SOURCE, parse
 from penstock.options.internal import LOOK
 from penstock.options.published import EMIT, PUBLISHED
 from penstock.session.connect import application, is_dataframe
+from penstock.session.streams import stream_reader
 from penstock.source import configured
 from penstock.source.named import OPTIONS, NameColumns, NamedFiles, NamingColumns
 from penstock.source.schemas import LINES
@@ -137,7 +138,7 @@ class Names:
             return split_frame(self.frame, named, place, keep=False, tasks=tasks)
         schema = to_spark(stage.read_schema)
         look = LookWhereRead.of(source, schema, self.columns, place=place, run=application(spark))
-        stream = spark.readStream.format("penstock").option(LOOK, look.text)
+        stream = stream_reader(spark, "penstock").option(LOOK, look.text)
         if self.kind == EMIT:
             return stream.options(**self._published(source)).load().repartition(tasks)
         return stream.options(**self._lists(source)).load().repartition(tasks)

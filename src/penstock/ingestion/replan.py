@@ -29,6 +29,7 @@ from penstock import clock
 from penstock.errors import Locked, OptionError, UsageError
 from penstock.query import driver as drivers
 from penstock.query.offset import summed
+from penstock.query.offsetlog import NOTHING
 from penstock.source.cursor import Split
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class _Flight:
 
     def without_rest(self) -> Replanned:
         """Replace the batch by one without rows, after which no file is cut. Raises `OptionError` if no file was cut."""
-        head, lines = self.checkpoint.entry(self.number - 1)
+        entry = self.checkpoint.entry(self.number - 1)
         offsets = self.checkpoint.offsets(self.number - 1) if self.number else []
         cuts = _cuts(offsets)
         if not cuts:
@@ -147,9 +148,9 @@ class _Flight:
             )
             raise OptionError(msg)
         left = iter(offsets)
-        ends = [line if line == b"-" else _uncut(line, next(left)) for line in lines]
+        ends = {name: line if line == NOTHING else _uncut(line, next(left)) for name, line in entry.sources.items()}
         replanned = self.abandoned(cuts)
-        self.checkpoint.put(f"offsets/{self.number}", b"\n".join([*head, *ends]))
+        self.checkpoint.put(f"offsets/{self.number}", entry.written(ends))
         return replanned
 
 

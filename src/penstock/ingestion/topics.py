@@ -35,6 +35,7 @@ from penstock.options.internal import LIVE_TOPICS, SPLITS
 from penstock.options.kafka import KAFKA
 from penstock.options.topics import CLIENT, SERVERS, STARTING, is_topics, of_address, parse_topics
 from penstock.session import ddl
+from penstock.session.streams import stream_reader
 from penstock.source import configured
 from penstock.source.rescue import with_paths
 
@@ -130,7 +131,7 @@ class Topics:
 
     def frame(self, spark: SparkSession, tasks: int) -> DataFrame:
         """Return the ranges of the topics as rows, for `tasks` tasks in each batch."""
-        return spark.readStream.format("penstock-kafka").options(**self.planned(tasks)).load()
+        return stream_reader(spark, "penstock-kafka").options(**self.planned(tasks)).load()
 
     def planner(self, tasks: int) -> TopicPlanner:
         """Return a planner in this process; `DependencyError` if the library is missing."""

@@ -4,7 +4,7 @@ An ingest that runs without Spark writes the same entries (`query.entries`).
 
 - `<checkpoint>/metadata` holds the query id, before any batch.
 - `<checkpoint>/offsets/<b>` is written before batch b runs and never changes: the last one is the batch in flight, its content is the
-  batch's fingerprint, and its lines from the third on are the sources' offsets.
+  batch's fingerprint, and it has the sources' offsets (`query.offsetlog`).
 - `<checkpoint>/commits/<b>` is there when batch b is done.
 
 `tests/spark/test_contract.py` checks each of these against the installed Spark.
@@ -17,13 +17,15 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import or_
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.errors import AlreadyThere, DamagedState, NotThere, OptionError
+from penstock.errors import AlreadyThere, CheckpointMismatch, DamagedState, NotThere, OptionError
 from penstock.query.batch import Batch
 from penstock.query.offset import check, is_ours
+from penstock.query.offsetlog import NOTHING, LogEntry
 from penstock.query.records import state_bytes
 from penstock.storage import entry_at, locate, names_at
 
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 
     from penstock.storage import Storage
 
-_OFFSETS_FROM = 2  # the lines before are the version and Spark's own metadata
 _UNFINISHED = re.compile(r"\.[^/]+\.tmp")  # Spark writes an entry of a log under such a name, and then renames it
 
 
@@ -92,30 +93,52 @@ class Checkpoint:
         return self.snapshot().batch
 
     def batch(self, query: str, number: int) -> Batch:
-        """Return batch `number` with its fingerprint, and what its sources say: whether it ends the run, and what is read by then."""
+        """Return batch `number` with its fingerprint, and what its sources say: whether it ends the run, and what is read by then.
+
+        Raises `DamagedState`, and `CheckpointMismatch` if sources have changed places.
+        """
         text = self._read(f"offsets/{number}")
         if text is None:
             return Batch(query, number)
-        lines = _lines(text)
-        offsets = [self._ours(line, number) for line in lines if line != b"-"]
-        until = _read_until(offsets, waiting=len(lines) - len(offsets))
-        plans = (*filter(None, offsets), *self._events(lines, number))
-        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number, lines), until, plans=plans)
+        sources = LogEntry.of(text).sources
+        offsets = [self._ours(line, number) for line in sources.values() if line != NOTHING]
+        until = _read_until(offsets, waiting=len(sources) - len(offsets))
+        plans = (*filter(None, offsets), *self._events(sources, number))
+        if len(sources) > 1:
+            self._check_order(sources, number)
+        return Batch(query, number, xxhash.xxh3_64_hexdigest(text), self._is_last(number, sources), until, plans=plans)
 
     def fingerprint(self, number: int) -> str:
         """Return the fingerprint of batch `number`, `""` if it cannot be read here."""
         text = self._read(f"offsets/{number}")
         return "" if text is None else xxhash.xxh3_64_hexdigest(text)
 
-    def _events(self, lines: list[bytes], number: int) -> Iterator[dict[str, Any]]:
+    def _check_order(self, sources: dict[str, bytes], number: int) -> None:
+        """Raise `CheckpointMismatch` if a source has begun where another one had stopped: it would read again what it has read.
+
+        Spark tells sources without names by their order in the query, and gives each the offset of its place.
+        """
+        before = {name: _json(line).get("root") for name, line in self.entry(number - 1).sources.items()}
+        now = {name: _json(line).get("root") for name, line in sources.items()}
+        moved = {name: root for name, root in now.items() if root != before.get(name)}
+        for name, root in before.items():
+            if root is not None and name in moved and root in moved.values():
+                msg = (
+                    f"the sources of the query stand in another order than in batch {number - 1} of {self.location!r}, and Spark gives "
+                    f"each the offset of its place, so files would be read again: run `penstock replan {quote(self.location)} DST`, which "
+                    "takes this batch back, and start again with the sources in their former order"
+                )
+                raise CheckpointMismatch(msg)
+
+    def _events(self, sources: dict[str, bytes], number: int) -> Iterator[dict[str, Any]]:
         """Yield, for each source of published files in batch `number`, its range: from `before` up to `published`, by sink."""
-        ends = [_json(line) for line in lines]
-        if not any("published" in end for end in ends):
+        ends = {name: _json(line) for name, line in sources.items()}
+        if not any("published" in end for end in ends.values()):
             return
-        earlier = [_json(line) for line in self._lines(number - 1)]
-        for place, end in enumerate(ends):
+        earlier = self.entry(number - 1).sources
+        for name, end in ends.items():
             if "published" in end:
-                before = earlier[place] if place < len(earlier) else {}
+                before = _json(earlier.get(name, b""))
                 yield {"published": end["published"], "before": end.get("from") or before.get("published", {})}
 
     def offsets(self, number: int) -> list[dict[str, Any] | None]:
@@ -123,7 +146,7 @@ class Checkpoint:
 
         Empty if the offsets cannot be read here. `DamagedState` if one of ours is not as it was given to Spark.
         """
-        return [self._ours(line, number) for line in self._lines(number) if line != b"-"]
+        return [self._ours(line, number) for line in self.entry(number).sources.values() if line != NOTHING]
 
     def only_offset(self, number: int) -> dict[str, Any]:
         """Return the end offset of batch `number` of a query whose only source is ours. `DamagedState` if it is not there."""
@@ -142,7 +165,7 @@ class Checkpoint:
         Raises `DamagedState` if the offset is not there, or not as it was planned.
         """
         try:
-            (form,) = map(json.loads, self._lines(number))
+            (form,) = map(json.loads, self.entry(number).sources.values())
             read(form)
         except (DamagedState, ValueError, TypeError) as error:
             reason = (
@@ -156,22 +179,21 @@ class Checkpoint:
         offset: dict[str, Any] = form
         return offset
 
-    def _is_last(self, number: int, lines: list[bytes]) -> bool:
+    def _is_last(self, number: int, sources: dict[str, bytes]) -> bool:
         """Tell whether a batch is the last of its run, from its offsets and those of the batch before it.
 
         Each source must say so in its offset, or have had nothing for the batch: in an AvailableNow run it will then have nothing for
         another batch. The offset of an idle source is that of an earlier batch, perhaps of an earlier run.
         """
-        offsets = [self._ours(line, number) or {} for line in lines]
-        last = [offset.get("last") is True for offset in offsets]
+        offsets = {name: self._ours(line, number) or {} for name, line in sources.items()}
+        last = [offset.get("last") is True for offset in offsets.values()]
         if not any(last):
             return False
-        earlier = self._lines(number - 1)
-        still = [line in {b"-", *earlier[i : i + 1]} or offsets[i].get("plan") == [] for i, line in enumerate(lines)]
+        earlier = self.entry(number - 1).sources
+        still = [
+            line in {NOTHING, earlier.get(name)} or offsets[name].get("plan") == [] for name, line in sources.items()
+        ]
         return all(map(or_, last, still))
-
-    def _lines(self, number: int) -> list[bytes]:
-        return _lines(self._read(f"offsets/{number}") or b"")
 
     def _ours(self, line: bytes, number: int) -> dict[str, Any] | None:
         try:
@@ -188,9 +210,9 @@ class Checkpoint:
         ours: dict[str, Any] = form
         return ours
 
-    def entry(self, number: int) -> tuple[list[bytes], list[bytes]]:
-        """Return the lines of a batch's entry in the offset log: Spark's own, and one for each source (`-`: it had nothing yet)."""
-        return (self._read(f"offsets/{number}") or b"").splitlines()[:_OFFSETS_FROM], self._lines(number)
+    def entry(self, number: int) -> LogEntry:
+        """Return a batch's entry in the offset log, one without sources if it is not there or cannot be read here."""
+        return LogEntry.of(self._read(f"offsets/{number}") or b"")
 
     def abandon(self, number: int) -> str | None:
         """Remove the plan of a batch from Spark's offset log: nothing of it was decided, and it will be planned anew.
@@ -258,11 +280,6 @@ class Checkpoint:
             return state_bytes(self._storage, f"{self._path}/{name}")
         except NotThere:
             return None
-
-
-def _lines(text: bytes) -> list[bytes]:
-    """Return the lines of an entry of the offset log that are the offsets of sources."""
-    return text.splitlines()[_OFFSETS_FROM:]
 
 
 def _read_until(offsets: list[dict[str, Any] | None], *, waiting: int) -> int | None:

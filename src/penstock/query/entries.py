@@ -12,6 +12,7 @@ from uuid import UUID
 
 from penstock import clock, unique
 from penstock.errors import AlreadyThere
+from penstock.query.offsetlog import LogEntry
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -42,14 +43,16 @@ class Entries:
     def plan(self, number: int, offset: str) -> None:
         """Write the entry of batch `number` to the offset log, with the offset of its one source; `AlreadyThere` if it has one.
 
-        Spark's settings for state are copied from the entry before. A query whose first batch was not planned by Spark has no such
-        settings: Spark then takes those of its session, and this query has no state.
+        Spark's settings for state and the name of the source are copied from the entry before. A query whose first batch was not
+        planned by Spark has no such settings: Spark then takes those of its session, and this query has no state.
         """
-        before = self._checkpoint.entry(number - 1)[0][1:]
-        settings = json.loads(before[0]) if before else {"batchWatermarkMs": 0, "conf": {}}
+        before = self._checkpoint.entry(number - 1)
+        version, *own = before.head if before.sources else (b"v1",)
+        settings = json.loads(own[0]) if own else {"batchWatermarkMs": 0, "conf": {}}
         settings |= {"batchTimestampMs": clock.now_ns() // _MILLISECOND_NS}
-        entry = "\n".join(("v1", json.dumps(settings, separators=(",", ":")), offset))
-        self._checkpoint.put(f"offsets/{number}", entry.encode())
+        entry = LogEntry((version, json.dumps(settings, separators=(",", ":")).encode()))
+        text = entry.written(dict.fromkeys(before.sources or ("0",), offset.encode()))
+        self._checkpoint.put(f"offsets/{number}", text)
 
     def done(self, number: int) -> None:
         """Note that batch `number` is committed, and delete the entries of batches that Spark would not keep any more."""

@@ -18,7 +18,7 @@ from penstock.query import fence
 from penstock.query.fence import Claim
 from penstock.sink.publish import publish
 from penstock.sink.segments import check_staged
-from penstock.storage import TEMPORARY, names_at, try_move
+from penstock.storage import TEMPORARY, entry_at, names_at, try_move
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,10 +144,33 @@ class Committer:
                 raise
             head = self.ledger.head()
             if head.n == base:
+                self._check_staging(head, error)
                 raise
             if head.n < base:
                 self._gone(head)
             self._fenced(head, epoch)
+
+    def _check_staging(self, head: State, error: Exception) -> None:
+        """Raise an error in place of `error` if the directory of staged files is gone, as the cause of it.
+
+        If the head names nothing in it, the directory is made again, and the batch can be written again: `NotThere`. Otherwise rows are
+        lost that were committed: `DamagedState`.
+        """
+        if entry_at(self.storage, self.staging) is not None:
+            return
+        if head.open.rows:
+            msg = (
+                f"{self.staging!r} is gone, the ledger has {head.open.rows} rows in it that no reader sees yet; put it back from a copy "
+                "and start again; without a copy begin anew, with a new checkpoint and an empty directory, and an input that still has "
+                "these rows"
+            )
+            raise DamagedState(msg) from error
+        self.storage.make_directory(self.staging, private=True)
+        msg = (
+            f"{self.staging!r} was removed while the query ran; it had no rows that are committed, and is there again: start again, and "
+            "this batch is written again"
+        )
+        raise NotThere(msg) from error
 
     def _check_epoch(self, epoch: int) -> None:
         """Raise `Fenced` if a later epoch has begun, as far as the ledger can be read."""

@@ -49,6 +49,7 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import xxhash
@@ -59,6 +60,7 @@ from penstock.query.records import canonical, checked_at, signed
 from penstock.source.archive import names_of
 from penstock.source.cleaned import READERS, Marks, Reached, home_of
 from penstock.source.cursor import FileVersion, is_version
+from penstock.source.notices import LOG_OF_SPARK
 from penstock.source.scan import hidden, is_partition, name_filter
 from penstock.storage import TEMPORARY, entry_at, locate, names_at, try_move
 
@@ -203,6 +205,12 @@ class Cleaner:
         """Raise `OptionError` or `StorageError` unless files can be moved out of the directory and into the archive."""
         if not self._storage.stat(self._root).is_directory:
             msg = f"cleanSource is for a directory, found path={self._root!r}, which is a file; name the directory that it is in"
+            raise OptionError(msg)
+        if entry_at(self._storage, f"{self._root}/{LOG_OF_SPARK}") is not None:
+            msg = (
+                f"cleanSource would take files away that {self._root}/{LOG_OF_SPARK}, the log of Spark's own file sink, still lists, and "
+                f"Spark could not read the rest: leave it off, or take the output over first, with `penstock adopt {quote(self._root)}`"
+            )
             raise OptionError(msg)
         self._storage.make_directory(f"{self._root}/{READERS}")
         probe = f"{self._root}/{READERS}/{TEMPORARY}{unique.token()}"

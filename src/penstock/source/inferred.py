@@ -398,17 +398,18 @@ def _with_partitions(
     """Return the columns with those of directories, each in the place of a column of its name that is not `kept`, or after the others."""
     values: dict[str, dict[str, None]] = {}
     for folder in dict.fromkeys(file.path.rpartition("/")[0] for file in files):
-        for key, text in partitions.named(folder):
+        for key, text in partitions.written(folder):
             if key.lower() in kept:
                 continue
             known = values.setdefault(key, {})
-            if text is not None:
+            if text != partitions.NULL:
                 known[text] = None
     by_rules = Types(partition=True)
     for key, texts in values.items():
         seen = Seen()
-        for kind, at in partition_kinds(list(texts)):
-            text = list(texts)[at]
+        written = list(texts)
+        for kind, at in partition_kinds(written, list(map(partitions.unescaped, written))):
+            text = written[at]
             seen.add(kind, lambda text=text, key=key: ValueExample(f"{key}={text}", text))  # type: ignore[misc]  # - mypy does not infer it
         kind = by_rules.type(seen, key, ordered=False)
         places = [place for place, form in enumerate(fields) if form["name"].lower() == key.lower()]

@@ -21,7 +21,7 @@ _log = logging.getLogger("penstock.source")
 _silence = logging.getLogger("penstock.silence")
 _silence.disabled = True
 _NAMES_SHOWN = 5
-_LOG = "_spark_metadata"
+LOG_OF_SPARK = "_spark_metadata"
 FUTURE_NS = 60 * SECOND_NS  # clocks of a network differ; files further ahead are reported
 
 LATE = (
@@ -108,12 +108,12 @@ class Notices:
 
     def log_of_spark(self, scan: Scan) -> None:
         """Report that the input is an output of Spark's own file sink, in which not all files need to count."""
-        if scan.has_name(_LOG) and self._untold({_LOG}):
+        if scan.has_name(LOG_OF_SPARK) and self._untold({LOG_OF_SPARK}):
             self._log.warning(
                 "%r has a %s, the log of Spark's own file sink, which is not asked here: files that it does not list, such as those that a "
                 "killed batch has left, are read like others; `penstock adopt %s --dry-run` names them",
                 self._root,
-                _LOG,
+                LOG_OF_SPARK,
                 quote(self._root),
             )
 

@@ -91,12 +91,19 @@ def _values(folder: str, schema: pa.Schema, kept: frozenset[str]) -> Values:
 
 def named(folder: str) -> Iterator[tuple[str, str | None]]:
     """Yield each key and the text of its value, `None` for null, that the directories of a path name, the outermost first."""
+    for key, text in written(folder):
+        yield key, None if text == NULL else unescaped(text)
+
+
+def written(folder: str) -> Iterator[tuple[str, str]]:
+    """Yield each key, and its value as it stands in the name, as `named` does."""
     for part in filter(is_partition, folder.split("/")):
         key, _, text = part.partition("=")
-        yield _unescaped(key), None if text == NULL else _unescaped(text)
+        yield unescaped(key), text
 
 
-def _unescaped(text: str) -> str:
+def unescaped(text: str) -> str:
+    """Return a key or a value of a name without its escapes."""
     return _ESCAPES.sub(lambda match: _decoded(bytes.fromhex(match[0].replace("%", ""))), text)
 
 

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from penstock.formats.schema import to_arrow
 from penstock.options import SINK, parse
 from penstock.sink.keyed import KeyedBatch
 from penstock.sink.sink import Sink
 from penstock.spark.border import border
-from penstock.spark.writing import of_spark
+from penstock.spark.writing import columns_of_spark, of_spark
 from penstock.storage import locate
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, options: Options, schema: str) -> None:
         """Take the options of `BATCH_SINK`, and the columns as Spark's JSON."""
         own = parse(SINK, {**options.given_of(SINK), "sinkId": options["sinkId"]}, what="batch write")
-        columns = to_arrow(schema)
+        columns = columns_of_spark(schema)
         storage, root = locate(own["path"])
         sink = Sink(storage, root, own, own["sinkId"])
         self._batch = KeyedBatch(sink, columns, partial(of_spark, own, columns), options["batchKey"])

@@ -31,8 +31,17 @@ def open_files(options: Options, schema: str, sink_id: str) -> FileBatches:
     if options["quarantineLocation"]:
         msg = "quarantineLocation is for an ingest: what a query of your own sets aside is in its badRecordColumn"
         raise OptionError(msg)
-    sink, arrow = sink_of(options, sink_id), to_arrow(schema)
+    sink, arrow = sink_of(options, sink_id), columns_of_spark(schema)
     return QueryBatches(sink, arrow, partial(of_spark, options, arrow), telling=telling_of(sink))
+
+
+def columns_of_spark(schema: str) -> pa.Schema:
+    """Return the schema of rows that Spark hands over, given as Spark's JSON; `OptionError` without a column: they would be lost."""
+    columns = to_arrow(schema)
+    if not columns.names:
+        msg = "the rows have no columns, and Spark does not tell Python how many such rows there are: expected at least one; select one"
+        raise OptionError(msg)
+    return columns
 
 
 def of_spark(

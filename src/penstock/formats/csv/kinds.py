@@ -9,7 +9,9 @@ values that fit the patterns.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from decimal import Decimal
 from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -53,7 +55,9 @@ class _Form(NamedTuple):
 
 _DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _TIME = r"^\s*[0-9]{4}-[0-9]{1,2}(?:-[0-9]{1,2}(?:[ T].*)?)?\s*$"
-_TIME_IN_NAMES = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(?: [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?)?$"
+_CLOCK_IN_NAMES = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9])?")
+_TEXT_IN_NAMES = re.compile(r"(?i:true|false)|[+-]?Inf")
+_NUMBER_IN_NAMES = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.?[0-9]+)(?:[eE][+-]?[0-9]{1,9})?")
 _WHOLE = r"^[+-]?[0-9]+$"
 _FORMS = (
     _Form("int", _WHOLE, pa.int32()),
@@ -212,9 +216,14 @@ def _whole(values: pa.Array, places: npt.NDArray[np.int64]) -> list[tuple[str, i
             sizes.append((kind, int(places[chosen[0]])))
         left &= ~fits
     for length in np.unique(count[left]).tolist():
-        kind = f"decimal({length},0)" if length <= _DIGITS_MAX else "double"
-        sizes.append((kind, int(places[np.flatnonzero(left & (count == length))[0]])))
+        first = np.flatnonzero(left & (count == length))[0]
+        sizes.append((_decimal(length), int(places[first])))
     return sizes
+
+
+def _decimal(digits: int) -> str:
+    """Return the kind of a whole number that has too many digits for others."""
+    return f"decimal({digits},0)" if digits <= _DIGITS_MAX else "double"
 
 
 def _are(values: pa.Array, form: _Form, times: TimeForms) -> bool:
@@ -233,18 +242,48 @@ def _is(values: pa.Array, kind: pa.DataType, times: TimeForms) -> bool:
     return True
 
 
-def partition_kinds(values: list[str]) -> list[tuple[str, int]]:
+def partition_kinds(written: list[str], meant: list[str]) -> list[tuple[str, int]]:
     """Return the kinds of the values that directories have for one column, like `kinds`.
 
-    In names of directories `true`, `2024-1` and `2024-01-01T10` are text to Spark.
+    `written` is how the values stand in the names of directories, `meant` is what they are without escapes.
     """
+    special: list[tuple[str, int]] = []
+    places: list[int] = []
+    for at, (raw, text) in enumerate(zip(written, meant, strict=True)):
+        kind = _kind_in_name(raw, text)
+        if kind is None:
+            places.append(at)
+        else:
+            special.append((kind, at))
     try:
-        text = pa.array(values, pa.string())
+        column = pa.array([meant[at] for at in places], pa.string())
     except UnicodeEncodeError:
-        return [("string", 0)]
-    seen = kinds(text)
-    if any(kind == "timestamp" for kind, _ in seen):
-        other = pc.and_not(pc.match_substring_regex(text, _TIME), pc.match_substring_regex(text, _TIME_IN_NAMES))
-        if pc.any(other).as_py():
-            return [("string", other.index(True).as_py())]
-    return [("string" if kind == "boolean" else kind, at) for kind, at in seen]
+        return [*special, ("string", places[0])]
+    return [*special, *((kind, places[at]) for kind, at in kinds(column))]
+
+
+def _kind_in_name(written: str, meant: str) -> str | None:
+    """Return the kind of a value that Spark's partition discovery takes for something else than its reader of CSV does.
+
+    There `true`, `Inf`, `2024-1` and a time with more than one digit after its seconds are text, a number such as `1e3` or `5.` is a
+    decimal, and a value with escapes is a time or text, since all but times are looked for in the name as it is written. Whole numbers
+    are told from doubles, with which `kinds` takes them together.
+    """
+    if _TEXT_IN_NAMES.fullmatch(meant):
+        return "string"
+    clock = _CLOCK_IN_NAMES.fullmatch(meant) is not None
+    if not clock and (written != meant or (re.match(_TIME, meant) and not re.match(_DAY, meant))):
+        return "string"
+    return _kind_of_number(written) if _NUMBER_IN_NAMES.fullmatch(written) else None
+
+
+def _kind_of_number(written: str) -> str:
+    """Return the kind of a number: one with digits after its point, as it is written without an exponent, is a double."""
+    _, digits, exponent = Decimal(written).as_tuple()
+    if int(exponent) < 0:
+        return "double"
+    if written.lstrip("+-").isdigit():
+        for kind, limit in (("int", 1 << 31), ("bigint", 1 << 63)):
+            if -limit <= int(written) < limit:
+                return kind
+    return _decimal(len(digits) + int(exponent))
