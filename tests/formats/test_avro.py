@@ -108,7 +108,7 @@ def test_types_of_others(case: str) -> None:
 
 
 def test_types_that_are_used_again_by_their_full_names() -> None:
-    """A name may have its namespace in it, as those of `parse_schema` have: uses mean the type of that namespace, also where two share a name."""
+    """A name may have its namespace in it, as of `parse_schema`: a use means the type of that namespace, also where two share a name."""
     first = {"type": "enum", "name": "org.first.e", "symbols": ["A", "B"]}
     second = {"type": "fixed", "name": "org.second.e", "size": 2}
     used = [first, second, {"type": "array", "items": "org.first.e"}, ["null", "org.second.e"]]
