@@ -107,6 +107,19 @@ def test_types_of_others(case: str) -> None:
         assert read(FORM, foreign(union, [value, None]), schema).to_pylist() == [{"x": expected}, {"x": None}]
 
 
+def test_types_that_are_used_again_by_their_full_names() -> None:
+    """A name may have its namespace in it, as of `parse_schema`: a use means the type of that namespace, also where two share a name."""
+    first = {"type": "enum", "name": "org.first.e", "symbols": ["A", "B"]}
+    second = {"type": "fixed", "name": "org.second.e", "size": 2}
+    used = [first, second, {"type": "array", "items": "org.first.e"}, ["null", "org.second.e"]]
+    fields = [{"name": f"x{place}", "type": kind} for place, kind in enumerate(used)]
+    record = {"type": "record", "name": "inner", "namespace": "com.example", "fields": fields}
+    file = foreign(record, [{"x0": "B", "x1": b"ab", "x2": ["A", "B"], "x3": b"cd"}])
+    members = [("x0", pa.string()), ("x1", pa.binary()), ("x2", pa.list_(pa.string())), ("x3", pa.binary())]
+    expected = {"x0": "B", "x1": b"ab", "x2": ["A", "B"], "x3": b"cd"}
+    assert read(FORM, file, pa.schema([("x", pa.struct(members))])).to_pylist() == [{"x": expected}]
+
+
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("digits", [10, 18, 25, 38])
 def test_decimals_of_more_digits_than_the_file_says(digits: int, *, inside: bool) -> None:

@@ -125,3 +125,14 @@ def test_a_zone_that_only_java_knows() -> None:
     assert b"PST" in data
     with pytest.raises(BadFile, match="PST.*; .* have Spark read it, and write it again"):
         read(FORM, data, pa.schema([("x", pa.timestamp("us"))]))
+
+
+def test_columns_without_names() -> None:
+    """A file of Hive before 2.0 has no names: by any but its numbers all columns would be null. Spark takes them in their order."""
+    file = foreign(pa.table({"_col0": [1], "_col1": ["x"]}))
+    with pytest.raises(BadFile, match="columns have no names.*'_col0 bigint, _col1 string'"):
+        read(FORM, file, pa.schema([("id", pa.int64()), ("name", pa.string())]))
+    numbered = pa.schema([("_col1", pa.string()), ("other", pa.int64())])
+    assert read(FORM, file, numbered).to_pylist() == [{"_col1": "x", "other": None}]
+    named = foreign(pa.table({"_col0": [1], "n": ["x"]}))
+    assert read(FORM, named, pa.schema([("id", pa.int64())])).to_pylist() == [{"id": None}]

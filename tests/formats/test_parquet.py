@@ -281,6 +281,38 @@ def test_files_of_other_programs(
     assert read(foreign(pa.table({"a": array}), **options), pa.schema([("a", kind)])).column(0).to_pylist() == expected
 
 
+FIRST, END = -210_866_803_200_000_000, 1_515_680_380_800_000_000  # the days of INT96 begin; the year 50,000
+
+
+@pytest.mark.parametrize("micros", [FIRST + 86_400_000_000, END - 1, 253_402_300_800_000_000])
+def test_times_as_int96_are_read(micros: int) -> None:
+    """From the second day of INT96, in 4713 BC, to the year 50,000 Arrow shows the time that is stored."""
+    file = foreign(pa.table({"a": pa.array([micros, None], pa.timestamp("us"))}), use_deprecated_int96_timestamps=True)
+    assert read(file, pa.schema([("a", UTC)])).column(0).cast(pa.int64()).to_pylist() == [micros, None]
+
+
+@pytest.mark.parametrize("micros", [FIRST - 1, -219_951_936_000_000_000, END, -(1 << 63) + 1])
+def test_times_that_arrow_takes_for_others_are_refused(micros: int) -> None:
+    """Spark counts days of INT96 below zero, of which Arrow makes others, 68,146 years later: a bad file, also inside of a column."""
+    kind = pa.timestamp("us")
+    for kinds, value, of_schema in (
+        (kind, micros, UTC),
+        (pa.list_(kind), [0, micros], pa.list_(UTC)),
+        (
+            pa.struct([("n", pa.int64()), ("t", kind)]),
+            {"n": 1, "t": micros},
+            pa.struct([("n", pa.int64()), ("t", UTC)]),
+        ),
+        (pa.map_(pa.string(), kind), [("k", micros)], pa.map_(pa.string(), UTC)),
+    ):
+        table = pa.table({"b": pa.array([None], pa.list_(pa.int64())), "a": pa.array([value], kinds)})
+        file = foreign(table, use_deprecated_int96_timestamps=True)
+        with pytest.raises(BadFile, match="column 'a' has a time before 4713 BC or after the year 50,000 as INT96"):
+            read(file, pa.schema([("a", of_schema)]))
+    ours = foreign(pa.table({"a": pa.array([micros], kind)}))  # not INT96
+    assert read(ours, pa.schema([("a", UTC)])).column(0).cast(pa.int64()).to_pylist() == [micros]
+
+
 @pytest.mark.parametrize(
     ("values", "stored", "kind"),
     [

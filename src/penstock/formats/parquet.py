@@ -25,6 +25,7 @@ from penstock.formats import columns
 from penstock.formats.calendar import Calendar
 from penstock.formats.distinct import worth_a_dictionary
 from penstock.formats.groups import GroupWriter
+from penstock.formats.int96 import check_int96, int96_leaves
 from penstock.formats.parquetgroups import FOOTER_TAIL_BYTES, MAGIC, Footer, Group, NotKnown
 from penstock.formats.schema import UTC_MICROS
 from penstock.formats.stored import SPARK_KEY, Stored, schema_of
@@ -120,6 +121,7 @@ def parquet_batches(
     stored = _columns(opened)
     names = columns.found(stored, schema)
     calendar = Calendar.of_spark(opened.metadata.metadata)
+    int96 = int96_leaves(opened.metadata.schema, stored)
     for index, begin in enumerate(_begins(opened.metadata, file.seek(0, SEEK_END))):
         if start <= begin < end:
             count = opened.metadata.row_group(index).num_rows
@@ -128,6 +130,7 @@ def parquet_batches(
                 begins.add(begin, count)
             for rows in _group(opened, index, names, batch_rows):
                 batch = columns.in_file(rows)
+                check_int96(batch, int96)
                 yield columns.conformed(calendar.corrected(batch), schema, names)
 
 

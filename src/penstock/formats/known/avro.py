@@ -64,6 +64,7 @@ _DECODED_BYTES = 8 << 20  # of blocks that are decoded at once
 _GROUP_BYTES = 1 << 20  # of Arrow in one block
 _ROWS = 65536
 _CODECS = {"snappy": "Snappy", "none": None, "gzip": "Deflate", "zstd": "Zstandard"}
+_NAMED = ("record", "error", "enum", "fixed")
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -299,24 +300,32 @@ def _long(number: int) -> bytes:
 
 
 def _plain_schema(text: bytes) -> bytes | None:
-    """Return a schema with UUIDs as the texts that the file stores; `None` if it has none."""
-    if b'"uuid"' not in text:
-        return None
+    """Return a schema as the decoder needs it; `None` if it is so already."""
     try:
         schema = json.loads(text)
+        plain = _plain(schema)
     except (ValueError, RecursionError):
         return None  # the decoder reports what is wrong with it
-    return json.dumps(_without_uuids(schema)).encode()
+    return None if plain == schema else json.dumps(plain).encode()
 
 
-def _without_uuids(schema: Any) -> Any:  # noqa: ANN401 - any JSON can be there
+def _plain(schema: Any) -> Any:  # noqa: ANN401 - any JSON can be there
+    """Return a schema with UUIDs as the texts that the file stores, and namespaces as members of their own.
+
+    Of a type whose name has the namespace in it (`com.example.item`, as fastavro's `parse_schema` makes all names) the decoder does
+    not find the later uses.
+    """
     if isinstance(schema, list):
-        return [_without_uuids(entry) for entry in schema]
+        return [_plain(entry) for entry in schema]
     if not isinstance(schema, dict):
         return schema
-    if schema.get("logicalType") == "uuid" and schema.get("type") == "string":
+    kind, name = schema.get("type"), schema.get("name")
+    if schema.get("logicalType") == "uuid" and kind == "string":
         return "string"
-    return {key: _without_uuids(value) if key not in {"default", "doc"} else value for key, value in schema.items()}
+    plain = {key: _plain(value) if key not in {"default", "doc"} else value for key, value in schema.items()}
+    if kind in _NAMED and isinstance(name, str) and "." in name:
+        plain["namespace"], _, plain["name"] = name.rpartition(".")
+    return plain
 
 
 def _blocks(

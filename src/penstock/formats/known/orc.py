@@ -60,6 +60,7 @@ _SIMPLE = re.compile(r"\w+", re.ASCII)  # a name that pyarrow can look up: a dot
 _MICROS_MAX = (1 << 63) // 1000 - 1
 _SECOND = 1_000_000
 _BATCH_ROWS = 65536
+_NUMBERED = re.compile(r"_col\d+")
 _ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)  # the last if a column's name is not UTF-8
 
 
@@ -83,6 +84,8 @@ class _Orc(TableFormat):
     ) -> Iterator[pa.RecordBatch]:
         reader = _OrcReader(file, size)
         names = columns.found(reader.schema, fmt.schema)
+        if not names and len(fmt.schema):
+            _check_named(reader.schema)
         rows = 0
         for stripe in range(reader.count):
             begin_of_stripe = stripe * size // reader.count
@@ -120,6 +123,16 @@ class _Orc(TableFormat):
                     _refuse(name, "date before 1582-10-15")
                 if types.is_timestamp(leaf.type):
                     _check_times(name, leaf)
+
+
+def _check_named(stored: pa.Schema) -> None:
+    """Raise `BadFile` for a file without names: no column would be found in it by its name, and all would be null."""
+    if stored.names and all(map(_NUMBERED.fullmatch, stored.names)):
+        msg = (
+            f"its columns have no names, as Hive before 2.0 wrote them (found {', '.join(stored.names[:3])}), and Spark takes them in "
+            "their order; give the schema with these names, such as '_col0 bigint, _col1 string', and rename the columns after that"
+        )
+        raise BadFile(msg)
 
 
 def _check_times(name: str, times: pa.Array) -> None:
