@@ -76,6 +76,7 @@ from penstock.sink.layout import Layout
 from penstock.sink.ledger import STAGING, STATE_DIRECTORY, Destination, Kind, Ledger, aside_bucket, is_aside
 from penstock.sink.lengths import LengthTables
 from penstock.sink.parts import Desk, Origin
+from penstock.sink.publish import check_growths
 from penstock.sink.ready import Progress
 from penstock.sink.rivals import undecided
 from penstock.sink.rolling import Limits
@@ -85,7 +86,7 @@ from penstock.sink.staging import Staging
 from penstock.sink.tableparts import unwritable
 from penstock.sink.taken import TakenNames
 from penstock.sink.writer import AsideParts, TaskWriter, new_part
-from penstock.storage import TEMPORARY, check_fit, entry_at, locate
+from penstock.storage import TEMPORARY, check_fit, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -390,13 +391,7 @@ class Sink:
             if not names.meets(state.finished):
                 break
         _check_known(self, names.met)
-        for growth in state.grown:
-            if growth.path not in lengths and entry_at(self.storage, f"{self.root}/{growth.path}"):
-                msg = (
-                    f"{growth.path!r} in {self.root!r} is not of this sink and cannot grow; set another fileName, or, where it is no "
-                    "file of another sink, move it away"
-                )
-                raise PublishConflict(msg)
+        check_growths(self.storage, self.root, state.grown, lengths)
         return self.ledger.in_record(self.lengths.in_record(state, number), number)
 
     def _assembled(
