@@ -514,6 +514,21 @@ def test_numbers_never_come_back(output: Output) -> None:
     assert sink.ledger.head().sequences == {}
 
 
+@pytest.mark.parametrize("name", ["p{seq}", "{b}%FILENUM"])
+def test_a_name_does_not_come_back_from_another_writer(output: Output, name: str) -> None:
+    """A consumer takes a file away; then another writer, with an open part of its own, closes one there: it got the name of the first.
+
+    Whoever keeps files by their names lost the first file, and `verify` found the name doubled.
+    """
+    output.schema = pa.schema([("value", pa.string()), ("b", pa.string())])
+    sink = output.sink(format="csv", rollRows="2", bucketBy="{b}", fileName=name)
+    output.batch(sink, 0, {0: ["1|A", "2|A", "3|B"], 1: ["4|B"]})
+    for path in output.visible():
+        (output.root / path).unlink()
+    output.batch(sink, 1, {1: ["5|A", "6|A"]})
+    assert len({file.path for file in sink.ledger.history()}) == 2
+
+
 @pytest.mark.parametrize("taken", ["p-0.txt", "p-0.my.txt"])
 def test_names_that_are_taken_are_passed_over(output: Output, taken: str) -> None:
     """B15-20: a file that somebody put under the next name is kept, and the next number is used."""

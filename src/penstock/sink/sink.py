@@ -507,7 +507,7 @@ def _check_taken_over(sink: Sink, head: State) -> None:
 def _tell_namesakes(sink: Sink) -> None:
     """Log a warning about other sinks of the directory that may choose the same names for files."""
     names = sink.layout.names
-    if names.tells_sink:
+    if names.tells("sink"):
         return
     for other in namesakes(sink.storage, f"{sink.root}/{STATE_DIRECTORY}", sink.sink_id, sink.options.given):
         message = (
@@ -519,7 +519,7 @@ def _tell_namesakes(sink: Sink) -> None:
 
 def _check_known(sink: Sink, met: Mapping[str, str]) -> None:
     """Raise `PublishConflict` if a taken name is one that only this sink gives, and no record has decided such a file (failure 10)."""
-    ours = {path for path in met if sink.layout.names.tells_sink or is_aside(path.rpartition("/")[0])}
+    ours = {path for path in met if sink.layout.names.tells("sink") or is_aside(path.rpartition("/")[0])}
     unknown = undecided(sink.storage, sink.root, ours) if ours else []
     if unknown:
         named = ", ".join(repr(met[path]) for path in unknown[:_TOLD])
