@@ -109,6 +109,23 @@ def test_idleness_closes_one_bucket_and_not_the_other(output: Output, time: Fake
     assert len(sink.ledger.head().open) == 2
 
 
+def test_a_stream_whose_batches_take_long_is_not_idle(output: Output, time: FakeClock) -> None:
+    """Each batch takes longer than rollInactivity: its rows were idle as soon as they were committed, and each left a file.
+
+    Idleness is counted from the end of the batch, by `roll` as well.
+    """
+    sink = output.sink(rollInactivity="60s", fileName="p{seq}")
+    for number in range(3):
+        begun = sink.begin("d1", Batch(QUERY, number))
+        time.seconds += 90
+        sink.commit(Batch(QUERY, number), output.write(sink, begun, number, {0: [str(number)]}))
+        time.seconds += 59
+        assert sink.roll("d1") is None
+    time.seconds += 1
+    sink.roll("d1")
+    assert output.visible() == {"p0.txt": "0\n1\n2\n"}
+
+
 def test_idle_stream_is_rolled_between_batches(output: Output, time: FakeClock) -> None:
     """F14: while no batch runs, `roll` closes what is due, and nothing earlier."""
     sink = output.sink(rollInactivity="60s", fileName="p{seq}")

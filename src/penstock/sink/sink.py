@@ -356,6 +356,8 @@ class Sink:
                 f"record {head.n} of {self.state!r} was put while batch {batch.number} was written; it is written again"
             )
             raise CommitError(msg)
+        now_ns = clock.now_ns()
+        results = [result.written_until(now_ns) for result in results]
         state = self.committer.carry_out(self.decided(head, batch, results))
         return Committed(batch.number, sum(r.rows for r in results), state.finished, open=state.open)
 
