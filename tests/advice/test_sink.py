@@ -206,18 +206,29 @@ def test_growing_file_that_somebody_else_wrote_to(tmp_path: Path) -> None:
     assert query.is_whole()
 
 
+@pytest.mark.parametrize("remedy", ["restored", "another name"])
+@pytest.mark.parametrize(
+    ("left", "says"), [(1, "it was cut by somebody else; restore it"), (None, "is not there.*put it back")]
+)
 @follows("PST-303")
-def test_growing_file_that_somebody_else_cut(tmp_path: Path) -> None:
-    """`PublishConflict`: a growing file that others cut is restored, and continues to grow."""
+def test_growing_file_that_somebody_else_cut_or_removed(
+    tmp_path: Path, left: int | None, says: str, remedy: str
+) -> None:
+    """`PublishConflict`: it is restored, or if it is gone for good, the rows go to another name: the decision must not be put before."""
     query = begun(tmp_path, growing="true", fileName="all.txt")
     query.put("b", "3")
-    text = (query.dst / "all.txt").read_text()
-    (query.dst / "all.txt").write_text(text[:1])
-    with pytest.raises(PublishConflict, match="it was cut by somebody else; restore it"):
+    file, text = query.dst / "all.txt", (query.dst / "all.txt").read_text()
+    file.unlink() if left is None else file.write_text(text[:left])
+    with pytest.raises(PublishConflict, match=f"{says}.*, or set another fileName: nothing was committed"):
         query.batch()
-    (query.dst / "all.txt").write_text(text)
+    if remedy == "restored":
+        file.write_text(text)
+    else:
+        query.options["fileName"] = "other.txt"
     query.batch(final=True)
-    assert query.is_whole()
+    if remedy == "restored":
+        assert query.is_whole()
+    assert (query.dst / query.options["fileName"]).read_text().endswith("3\n")
 
 
 @pytest.mark.parametrize("remedy", ["moved away", "another name"])

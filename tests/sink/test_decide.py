@@ -166,16 +166,16 @@ def test_names_that_are_taken_are_passed_over() -> None:
     """A name that is taken, or was just given to another file, is skipped; the number counts on."""
     parts = (closed("a", 0, 1), closed("a", 1, 1), closed("b", 2, 1))
     state = checked(
-        State("s"), Batch("q", 0), [result(0, closed=parts)], rules("f{seq}"), taken={"a/f0.txt", "b/f1.txt"}
+        State("s"), Batch("q", 0), [result(0, closed=parts)], rules("f{seq}"), taken={"a/f0.txt", "b/f3.txt"}
     )
-    assert [file.path for file in state.finished] == ["a/f1.txt", "a/f2.txt", "b/f0.txt"]
+    assert [file.path for file in state.finished] == ["a/f1.txt", "a/f2.txt", "b/f4.txt"]
 
 
 def test_names_of_several_numbers_never_meet() -> None:
-    """`{batch}{seq}` makes the same name of batch 1, number 11 and of batch 11, number 1: the second one counts on."""
-    parts = (closed("a", 0, 1, first_batch=1), closed("a", 1, 1, first_batch=11))
-    head = State("s", sequences={"0": 11, "1": 1})
-    state = checked(head, Batch("q", 11), [result(0, closed=parts)], rules("f{batch}{seq}"))
+    """`{writer}{seq}` makes the same name of writer 1, number 11 and of writer 11, number 1: the second one counts on."""
+    parts = (closed("a", 1, 1), closed("a", 11, 1))
+    head = State("s", sequences={"1": 11, "11": 1})
+    state = checked(head, Batch("q", 11), [result(0, closed=parts)], rules("f{writer}{seq}"))
     assert [file.path for file in state.finished] == ["a/f111.txt", "a/f112.txt"]
 
 

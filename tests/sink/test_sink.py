@@ -109,6 +109,23 @@ def test_idleness_closes_one_bucket_and_not_the_other(output: Output, time: Fake
     assert len(sink.ledger.head().open) == 2
 
 
+def test_a_stream_whose_batches_take_long_is_not_idle(output: Output, time: FakeClock) -> None:
+    """Each batch takes longer than rollInactivity: its rows were idle as soon as they were committed, and each left a file.
+
+    Idleness is counted from the end of the batch, by `roll` as well.
+    """
+    sink = output.sink(rollInactivity="60s", fileName="p{seq}")
+    for number in range(3):
+        begun = sink.begin("d1", Batch(QUERY, number))
+        time.seconds += 90
+        sink.commit(Batch(QUERY, number), output.write(sink, begun, number, {0: [str(number)]}))
+        time.seconds += 59
+        assert sink.roll("d1") is None
+    time.seconds += 1
+    sink.roll("d1")
+    assert output.visible() == {"p0.txt": "0\n1\n2\n"}
+
+
 def test_idle_stream_is_rolled_between_batches(output: Output, time: FakeClock) -> None:
     """F14: while no batch runs, `roll` closes what is due, and nothing earlier."""
     sink = output.sink(rollInactivity="60s", fileName="p{seq}")
@@ -512,6 +529,21 @@ def test_numbers_never_come_back(output: Output) -> None:
     output.batch(sink, 3, {7: ["e"]})
     assert len(output.visible()) == 5
     assert sink.ledger.head().sequences == {}
+
+
+@pytest.mark.parametrize("name", ["p{seq}", "{b}%FILENUM"])
+def test_a_name_does_not_come_back_from_another_writer(output: Output, name: str) -> None:
+    """A consumer takes a file away; then another writer, with an open part of its own, closes one there: it got the name of the first.
+
+    Whoever keeps files by their names lost the first file, and `verify` found the name doubled.
+    """
+    output.schema = pa.schema([("value", pa.string()), ("b", pa.string())])
+    sink = output.sink(format="csv", rollRows="2", bucketBy="{b}", fileName=name)
+    output.batch(sink, 0, {0: ["1|A", "2|A", "3|B"], 1: ["4|B"]})
+    for path in output.visible():
+        (output.root / path).unlink()
+    output.batch(sink, 1, {1: ["5|A", "6|A"]})
+    assert len({file.path for file in sink.ledger.history()}) == 2
 
 
 @pytest.mark.parametrize("taken", ["p-0.txt", "p-0.my.txt"])

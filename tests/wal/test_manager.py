@@ -234,6 +234,28 @@ def test_replay_to_the_checkpoint_drops_what_is_after(root: str) -> None:
     assert found == [b"old 0", b"old 1", b"old 2", b"new 3", b"new 5"]
 
 
+def test_start_before_windows_that_were_dropped_and_ended_again(root: str) -> None:
+    """The first attempt ended 3 and 5, the second one 3, 4 and 5: a start after 3 that met the old end of 5 began there, without 4."""
+    with Manager(root, print) as manager:
+        manager.end_window(3)
+        saved = manager.position
+        at = [manager.append(b"old"), manager.append(b"old")]
+        manager.end_window(5)
+    with Manager(root, print) as manager:
+        manager.restore(3, to="checkpoint")
+        for window in (4, 5):
+            manager.append(b"new %d" % window)
+            manager.end_window(window)
+    for to in ("window", "checkpoint"):
+        found: list[bytes] = []
+        with Manager(root, found.append) as manager:
+            with pytest.raises(PositionError, match="lies inside window 5"):
+                manager.set_start(at[1])
+            manager.set_start(saved)
+            assert manager.restore(5, to=to) == 5
+        assert found == [b"new 4", b"new 5"]
+
+
 def test_windows_over_segments_that_are_full_and_one_that_is_not(root: str) -> None:
     """APX-60, APX-61, APX-67: what was committed goes with its whole segments, at once or with a later commit; all other records stay."""
     windows = {window: [b"%d" % window * 90] * 32 for window in range(3)}

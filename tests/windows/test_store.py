@@ -174,6 +174,21 @@ def test_what_is_forgotten_lazily_is_so_after_the_next_save(storage: Storage) ->
         assert [window for window in range(5) if store.load(window) is not None] == [2, 3]
 
 
+@pytest.mark.parametrize("committed", [1, 2])
+def test_what_was_forgotten_lazily_is_forgotten_for_good(storage: Storage, committed: int) -> None:
+    """A commit that is not lazy found nothing to do after a lazy one, wrote nothing, and the windows came back with a restart."""
+    with WindowStore(ROOT, storage=storage) as store:
+        for window in range(3):
+            store.save(window, b"%d" % window)
+        store.committed(2, lazily=True)
+        store.committed(committed)
+        segments = Log(ROOT, storage=storage).info().segments
+        store.committed(committed)
+        assert Log(ROOT, storage=storage).info().segments == segments, "what is durable is not written again"
+    with WindowStore(ROOT, storage=storage) as store:
+        assert [window for window in range(5) if store.load(window) is not None] == [2]
+
+
 def test_a_log_of_something_else_is_refused(storage: Storage) -> None:
     """Records that are no windows, or too short, are refused; the log is closed afterwards."""
     for record in (b"", b"a line", b"\0" + bytes(30)):

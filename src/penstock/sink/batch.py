@@ -119,6 +119,12 @@ class TaskResult:
         changes = zip(map(Change, self.open, self.kept), self.open, strict=True)
         return replace(self, open=tuple(one.applied(head.by_key.get(part.key)) for one, part in changes), kept=())
 
+    def written_until(self, now_ns: int) -> TaskResult:
+        """Return the result with what this batch wrote to open parts as written now: its rows may have come until the batch ended."""
+        now_ns = max(now_ns, self.time_ns)
+        written = (replace(part, written_ns=now_ns) if part.written_ns == self.time_ns else part for part in self.open)
+        return replace(self, open=tuple(written))
+
     @property
     def records(self) -> int:
         """How many records the task has read and not set aside; `rows` counts what a transform made of them."""

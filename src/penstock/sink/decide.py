@@ -64,9 +64,15 @@ class Rules:
 
     def path(self, place: Destination, kind: Kind, **numbers: object) -> str:
         """Return the path of a file of this place and kind, below the output; `numbers` are the values of the name's fields."""
-        names = ASIDE_NAMES if is_aside(place.bucket) else self.names.of_part(place.name)
-        name = names.render(kind.extension, sink=self.sink, **numbers)
+        name = self._names_of(place).render(kind.extension, sink=self.sink, **numbers)
         return f"{place.bucket}/{name}" if place.bucket else name
+
+    def tells_writer(self, place: Destination) -> bool:
+        """Tell whether the names of this place's files say which writer they come from."""
+        return self._names_of(place).tells("writer")
+
+    def _names_of(self, place: Destination) -> NameTemplate:
+        return ASIDE_NAMES if is_aside(place.bucket) else self.names.of_part(place.name)
 
 
 def due(head: State, batch: Batch | None, results: Sequence[TaskResult], rules: Rules) -> list[OpenPart]:
@@ -327,8 +333,9 @@ def _in_order(parts: Iterable[_Part]) -> list[_Part]:
 class _Numbering:
     """Numbers the files of the next record. Each writer counts its files one by one, and no file gets a name that is `taken`.
 
-    If a template leaves the writer out, several writers count through the same names; `_begun` has the next number for each of
-    these names. If a user ends a part by its name, the part gets the number that this name has `promised`.
+    If a template leaves the writer out, all writers count together: a number that one of them used does not come back with
+    another, though its file may have been taken away. `_begun` has the next number for names that differ in nothing else. If a user
+    ends a part by its name, the part gets the number that this name has `promised`.
 
     Names that differ only in case, or in how an accent is composed, count as one: some file systems take them for one.
     """
@@ -343,6 +350,7 @@ class _Numbering:
         self.rules = rules
         self.sequences = dict(head.sequences)
         self._floor = head.floor
+        self._next = max([head.floor, *head.sequences.values()])  # after every number that was ever used
         self._taken = taken
         self._promised = promised or {}
         self._begun: dict[str, int] = {}  # next number, by the path that number 0 would have
@@ -352,10 +360,12 @@ class _Numbering:
         """Return the path of the next part's file, and its number."""
         writer, origin = str(part.writer), _folded(_path(part, 0, self.rules))
         promised = self._promised.get((*part.place, part.writer), 0)
-        number = max(self.sequences.get(writer, self._floor), self._begun.get(origin, 0), promised)
+        counted = self.sequences.get(writer, self._floor) if self.rules.tells_writer(part.place) else self._next
+        number = max(counted, self._begun.get(origin, 0), promised)
         while (path := _path(part, number, self.rules)) in self._taken or _folded(path) in self._given:
             number += 1
         self.sequences[writer] = self._begun[origin] = number + 1
+        self._next = max(self._next, number + 1)
         self._given.add(_folded(path))
         return path, number
 

@@ -113,10 +113,9 @@ class NameTemplate:
         """The fields of the template that are columns, each with its format, in order."""
         return tuple((name, spec) for name, spec in template_fields(self.template) if name not in FIELDS)
 
-    @property
-    def tells_sink(self) -> bool:
-        """Whether the names contain the sink, so that no two sinks can make the same name."""
-        return "sink" in dict(template_fields(self.template))
+    def tells(self, field: str) -> bool:
+        """Tell whether the names contain this field: with `sink`, no two sinks can make the same name."""
+        return field in _fields_in(self.template)
 
     @property
     def begins_with_column(self) -> bool:
@@ -381,6 +380,11 @@ def written(moment: date, spec: str) -> str:
 def _has_extension(template: str) -> bool:
     tail = template.rpartition("}")[2]
     return re.search(r"\.[A-Za-z0-9]+$", tail) is not None
+
+
+@lru_cache(maxsize=64)  # asked for each file of a decision
+def _fields_in(template: str) -> frozenset[str]:
+    return frozenset(name for name, _ in template_fields(template))
 
 
 def template_fields(template: str) -> list[tuple[str, str]]:

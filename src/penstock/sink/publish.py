@@ -51,7 +51,7 @@ from penstock.sink.segments import check_segment, segment_bytes
 from penstock.storage import entry_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from penstock.sink.ledger import Growth, Ledger, State
     from penstock.sink.ready import Mark
@@ -247,17 +247,45 @@ def _grow(storage: Storage, target: str, staging: str, growth: Growth, *, newest
     if size >= growth.after and any(_size(storage, f"{staging}/{s.file}") == 0 for s in growth.segments):
         return
     if size < growth.before:
-        if entry_at(storage, target) is None:
-            msg = (
-                f"{target!r} is not there, and the ledger says that it has {growth.before} bytes: it was moved away or removed by "
-                "somebody else; put it back and run the same command again"
-            )
-            raise PublishConflict(msg)
-        msg = f"{target!r} has {size} bytes, the ledger says {growth.before}: it was cut by somebody else; restore it"
-        raise PublishConflict(msg)
+        _check_uncut(storage, target, growth, "")
     if size > growth.before:
         _check_begun(storage, target, _gained(storage, staging, growth), growth)
     _write_on(storage, target, staging, growth)
+
+
+def check_growths(storage: Storage, root: str, growths: Iterable[Growth], lengths: Mapping[str, int]) -> None:
+    """Raise `PublishConflict` for files that cannot gain what a decision gives them: others may have removed or cut them.
+
+    Called before the decision is put: afterwards only the same file could take the rows, and whoever has removed it for good would
+    be stuck. `lengths` are those of all growing files; a file that is not among them must not be there.
+    """
+    for growth in growths:
+        target = f"{root}/{growth.path}"
+        if growth.path in lengths:
+            _check_uncut(storage, target, growth, ", or set another fileName: nothing was committed")
+        elif entry_at(storage, target):
+            msg = (
+                f"{growth.path!r} in {root!r} is not of this sink and cannot grow; set another fileName, or, where it is no "
+                "file of another sink, move it away"
+            )
+            raise PublishConflict(msg)
+
+
+def _check_uncut(storage: Storage, target: str, growth: Growth, otherwise: str) -> None:
+    """Raise `PublishConflict` unless the file has its earlier length at least; `otherwise` is what else the user may do."""
+    entry = entry_at(storage, target)
+    if entry is None and growth.before:
+        msg = (
+            f"{target!r} is not there, and the ledger says that it has {growth.before} bytes: it was moved away or removed by "
+            f"somebody else; put it back and run the same command again{otherwise}"
+        )
+        raise PublishConflict(msg)
+    if entry is not None and entry.size < growth.before:
+        msg = (
+            f"{target!r} has {entry.size} bytes, the ledger says {growth.before}: it was cut by somebody else; restore it and run the "
+            f"same command again{otherwise}"
+        )
+        raise PublishConflict(msg)
 
 
 def _gained(storage: Storage, staging: str, growth: Growth) -> Iterator[bytes]:

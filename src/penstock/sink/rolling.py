@@ -3,7 +3,8 @@
 The task checks size and rows (`parts`): it closes a part before the record that would pass the limit. The driver checks time: a
 batch uses one time, taken when it began, so that all its tasks, and a replay of a task, agree. A part whose time is up is closed
 *without* the rows of the new batch, because it should have been closed before they came; they open another part. A part without
-rows does not exist, so none is ever closed for its time.
+rows does not exist, so none is ever closed for its time. What a batch wrote counts as written when it is committed: if it counted
+from the beginning, a stream whose batches take longer than the limit of idleness would never be idle, and leave a file each time.
 
 *A clock that was ahead* by a year, and was set right: the parts that it opened or wrote to would look young for a year, and stay
 hidden as long if their bucket gets no more rows. Rule: a part is also closed if its times are in the future by more than the

@@ -76,6 +76,7 @@ from penstock.sink.layout import Layout
 from penstock.sink.ledger import STAGING, STATE_DIRECTORY, Destination, Kind, Ledger, aside_bucket, is_aside
 from penstock.sink.lengths import LengthTables
 from penstock.sink.parts import Desk, Origin
+from penstock.sink.publish import check_growths
 from penstock.sink.ready import Progress
 from penstock.sink.rivals import undecided
 from penstock.sink.rolling import Limits
@@ -85,7 +86,7 @@ from penstock.sink.staging import Staging
 from penstock.sink.tableparts import unwritable
 from penstock.sink.taken import TakenNames
 from penstock.sink.writer import AsideParts, TaskWriter, new_part
-from penstock.storage import TEMPORARY, check_fit, entry_at, locate
+from penstock.storage import TEMPORARY, check_fit, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -355,6 +356,8 @@ class Sink:
                 f"record {head.n} of {self.state!r} was put while batch {batch.number} was written; it is written again"
             )
             raise CommitError(msg)
+        now_ns = clock.now_ns()
+        results = [result.written_until(now_ns) for result in results]
         state = self.committer.carry_out(self.decided(head, batch, results))
         return Committed(batch.number, sum(r.rows for r in results), state.finished, open=state.open)
 
@@ -390,13 +393,7 @@ class Sink:
             if not names.meets(state.finished):
                 break
         _check_known(self, names.met)
-        for growth in state.grown:
-            if growth.path not in lengths and entry_at(self.storage, f"{self.root}/{growth.path}"):
-                msg = (
-                    f"{growth.path!r} in {self.root!r} is not of this sink and cannot grow; set another fileName, or, where it is no "
-                    "file of another sink, move it away"
-                )
-                raise PublishConflict(msg)
+        check_growths(self.storage, self.root, state.grown, lengths)
         return self.ledger.in_record(self.lengths.in_record(state, number), number)
 
     def _assembled(
@@ -512,7 +509,7 @@ def _check_taken_over(sink: Sink, head: State) -> None:
 def _tell_namesakes(sink: Sink) -> None:
     """Log a warning about other sinks of the directory that may choose the same names for files."""
     names = sink.layout.names
-    if names.tells_sink:
+    if names.tells("sink"):
         return
     for other in namesakes(sink.storage, f"{sink.root}/{STATE_DIRECTORY}", sink.sink_id, sink.options.given):
         message = (
@@ -524,7 +521,7 @@ def _tell_namesakes(sink: Sink) -> None:
 
 def _check_known(sink: Sink, met: Mapping[str, str]) -> None:
     """Raise `PublishConflict` if a taken name is one that only this sink gives, and no record has decided such a file (failure 10)."""
-    ours = {path for path in met if sink.layout.names.tells_sink or is_aside(path.rpartition("/")[0])}
+    ours = {path for path in met if sink.layout.names.tells("sink") or is_aside(path.rpartition("/")[0])}
     unknown = undecided(sink.storage, sink.root, ours) if ours else []
     if unknown:
         named = ", ".join(repr(met[path]) for path in unknown[:_TOLD])

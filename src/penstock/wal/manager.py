@@ -146,10 +146,10 @@ class Manager:
         `PositionError` if it lies inside a window, or is no longer in the log. Call it before `restore`.
         """
         with Reader(self._directory, start=checked_position(position), storage=self._storage) as reader:
-            for ahead, record in enumerate(reader):
+            for ahead, (at, record) in enumerate(_placed(reader)):
                 if record[:1] == _RECORD:
                     continue
-                mark = self._mark(record, position)
+                mark = self._mark(record, at)
                 window = self._windows.get(mark.number)
                 if mark.drops or window is None:
                     break
@@ -159,6 +159,8 @@ class Manager:
                         "expected a position that end_window gave"
                     )
                     raise PositionError(msg)
+                if window.end != at:
+                    break  # this one was dropped; its number has ended again, and others may have ended before that
                 self._start = window
                 return
         later = [window for window in self._windows.values() if window.end >= position]
@@ -256,19 +258,17 @@ class Manager:
         mark_at: Position | None = None
         records = 0  # since the last mark
         with Reader(self._directory, storage=self._storage) as reader:
-            for batch in reader.batches():
-                for index, record in enumerate(batch.records()):
-                    if record[:1] == _RECORD:
-                        records += 1
-                        continue
-                    at = batch.position(index)
-                    mark = self._mark(record, at)
-                    if mark.drops:
-                        windows = {number: ended for number, ended in windows.items() if number <= mark.number}
-                    else:
-                        skipped = records - mark.own
-                        windows[mark.number] = _Window(mark.number, mark.own, skipped, at, mark.before, mark_at)
-                    mark_at, records = at, 0
+            for at, record in _placed(reader):
+                if record[:1] == _RECORD:
+                    records += 1
+                    continue
+                mark = self._mark(record, at)
+                if mark.drops:
+                    windows = {number: ended for number, ended in windows.items() if number <= mark.number}
+                else:
+                    skipped = records - mark.own
+                    windows[mark.number] = _Window(mark.number, mark.own, skipped, at, mark.before, mark_at)
+                mark_at, records = at, 0
         return windows, mark_at, records
 
     def _mark(self, record: bytes, at: Position) -> _Mark:
@@ -365,6 +365,13 @@ class _Mark(NamedTuple):
     def drops(self) -> bool:
         """Whether the log was taken back to the end of this window."""
         return self.kind == _DROPS
+
+
+def _placed(reader: Reader) -> Iterator[tuple[Position, bytes]]:
+    """Yield the remaining records, each with its position."""
+    for batch in reader.batches():
+        for index, record in enumerate(batch.records()):
+            yield batch.position(index), record
 
 
 def _nothing(position: Position) -> _Window:

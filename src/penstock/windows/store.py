@@ -61,7 +61,8 @@ class WindowStore:
         self._storage, self._directory = locate(directory, storage=storage)
         self._at: dict[int, dict[int, Position]] = {}  # window -> owner -> its frame
         self._last: dict[int, int] = {}  # owner -> its last window
-        self._first = 0  # the first window that is not forgotten
+        self._first = 0  # the first window that is not forgotten,
+        self._noted = 0  # and the first one that is not, according to what is durable
         whole = not self._storage.reads_open  # so that what is saved can be loaded while the store is open
         self._writer = Writer(self._directory, segment_size=segment_size, whole=whole, storage=self._storage)
         try:
@@ -91,6 +92,7 @@ class WindowStore:
             raise UsageError(msg)
         at = self._writer.append(_FRAME.pack(_KIND, window, owner, self._first) + artifact)
         self._writer.flush()
+        self._noted = self._first
         self._keep(window, owner, at)
 
     def load(self, window: int, owner: int = 0) -> bytes | None:
@@ -128,14 +130,17 @@ class WindowStore:
         has them forgotten again at each start, as `Replay` does, loses nothing by that. Raises as `save` does after a failure.
         """
         window = _window(window)
-        if window > self._first:
-            if window >= _NUMBERS_END:
-                msg = f"window {window} cannot be committed: expected a number below 2^63, which is what a frame has room for"
-                raise UsageError(msg)
-            if not flag(lazily, name="lazily"):
-                self._writer.append(_FRAME.pack(_KIND, window - 1, _NOBODY, window))
-                self._writer.flush()
-            self._forget(window)
+        if window >= _NUMBERS_END:
+            msg = (
+                f"window {window} cannot be committed: expected a number below 2^63, which is what a frame has room for"
+            )
+            raise UsageError(msg)
+        first = max(window, self._first)
+        if not flag(lazily, name="lazily") and window > self._noted:
+            self._writer.append(_FRAME.pack(_KIND, first - 1, _NOBODY, first))
+            self._writer.flush()
+            self._noted = first
+        self._forget(window)
         kept = [at for saved in self._at.values() for at in saved.values()]
         return Log(self._directory, storage=self._storage).purge(min(kept, default=self._writer.position))
 
@@ -168,6 +173,7 @@ class WindowStore:
             raise DamagedState(msg)
         self._keep(window, owner, at)
         self._forget(first)
+        self._noted = self._first
 
     def _keep(self, window: int, owner: int, at: Position) -> None:
         self._at.setdefault(window, {})[owner] = at
