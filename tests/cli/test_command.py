@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shlex import quote
@@ -481,6 +482,28 @@ def test_a_disk_that_is_full_where_a_command_says_why(
     os.utime(tmp_path / "in" / "a.txt", (1, 1))
     ended = _ended(tmp_path, *arguments, full="stderr")
     assert (ended.returncode, said in ended.stdout) == (status, True)
+
+
+@pytest.mark.parametrize("left", [0, 1], ids=["no thread", "one thread"])
+def test_no_more_threads(
+    penstock: Callable[..., Said], src: Path, monkeypatch: pytest.MonkeyPatch, *, left: int
+) -> None:
+    """Under `ulimit -u` an ingest said that it cannot join a thread before it is started; it names the limit now, and goes on later."""
+    started = iter([True] * left)
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if not next(started, False):
+            msg = "can't start new thread"
+            raise RuntimeError(msg)
+        start(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", limited)
+        said = penstock("ingest", src, src.parent / "out")
+    assert said.status == 1
+    assert "[PST-000] RuntimeError: can't start new thread; this user may start no more threads" in said.err
+    assert penstock("ingest", src, src.parent / "out").status == 0
 
 
 def test_relative_paths_where_the_directory_was_removed(
