@@ -406,7 +406,17 @@ def debugging() -> bool:
 
 def unforeseen(error: Exception) -> PenstockError:
     """Return an error as users see it: ours unchanged; an error of a library, or a bug of ours, with its own message."""
-    return error if isinstance(error, PenstockError) else PenstockError(f"{type(error).__name__}: {error}")
+    if isinstance(error, PenstockError):
+        return error
+    advice = ""
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(
+        error
+    ):  # as Python says it, with no class of its own
+        advice = (
+            "; this user may start no more threads, or this process has no memory for another: raise the limit (ulimit -u, ulimit -v, "
+            "or what the container allows), and run the same again"
+        )
+    return PenstockError(f"{type(error).__name__}: {error}{advice}")
 
 
 def leave(error: PenstockError) -> PenstockError:

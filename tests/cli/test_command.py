@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shlex import quote
@@ -416,28 +417,93 @@ def test_interrupted(penstock: Callable[..., Said], tmp_path: Path, monkeypatch:
     assert said.facts["error"]["message"] == "interrupted"
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
-@pytest.mark.parametrize("arguments", [["--help"], ["status", "nowhere", "--json"], ["schema", "."]])
-def test_a_disk_that_is_full_where_a_command_prints(tmp_path: Path, arguments: list[str]) -> None:
-    """Output that cannot be printed gives a message and status 1; it was a traceback, or the 120 of a Python that retries at exit."""
-    (tmp_path / "a.txt").write_text("a\n")
-    with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "penstock", *arguments]
-        ended = subprocess.run(command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    assert ended.returncode == 1
-    assert "No space left on device" in ended.stderr
+_FULL = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
+
+
+def _ended(place: Path, *arguments: str, full: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own whose stdout or stderr is a disk that is full."""
+    with open("/dev/full", "w") as disk:
+        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | {full: disk}
+        return subprocess.run(
+            [sys.executable, "-m", "penstock", *arguments], cwd=place, text=True, check=False, **streams
+        )
+
+
+@_FULL
+@follows("PST-503")
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--help"], 1, ""),
+        (["schema", "in"], 1, ""),
+        (["ingest", "in", "out"], 1, ""),
+        (["ingest", "in", "out", "--json"], 1, ""),
+        (["status", "nowhere", "--json"], 2, "no output of Penstock"),
+        (["unknown", "--json"], 2, ""),
+    ],
+)
+def test_a_disk_that_is_full_where_a_command_prints(
+    tmp_path: Path, arguments: list[str], status: int, said: str
+) -> None:
+    """Output that cannot be printed is a typed message and no success, once; a status that says more is kept. It was a bare `Errno 28`."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("a\n")
+    os.utime(tmp_path / "in" / "a.txt", (1, 1))
+    ended = _ended(tmp_path, *arguments, full="stdout")
+    assert ended.returncode == status
+    assert said in ended.stderr
+    assert ended.stderr.count("[PST-503] cannot print to 'standard output': No space left on device") == 1
     assert "Traceback" not in ended.stderr
     assert "ignored" not in ended.stderr
+    if arguments[0] == "ingest":
+        again = subprocess.run(
+            [sys.executable, "-m", "penstock", *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert "Traceback" not in again.stderr
+        assert [path.read_text() for path in (tmp_path / "out").glob("*.txt")] == ["a\n"]
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has it")
-@pytest.mark.parametrize("as_json", [[], ["--json"]])
-def test_a_disk_that_is_full_where_a_command_says_why(tmp_path: Path, as_json: list[str]) -> None:
-    """A meaningful status (2, a usage error) is kept if the message cannot be written; it used to be Python's own 120."""
-    with open("/dev/full", "w") as full:
-        command = [sys.executable, "-m", "penstock", "status", "nowhere", *as_json]
-        ended = subprocess.run(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=full, check=False)
-    assert (ended.returncode, ended.stdout.count(b"no output of Penstock")) == (2, len(as_json))
+@_FULL
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["status", "nowhere"], 2, ""),
+        (["status", "nowhere", "--json"], 2, "no output of Penstock"),
+        (["unknown"], 2, ""),
+        (["ingest", "in", "out"], 0, "1 row in 1 file"),
+    ],
+)
+def test_a_disk_that_is_full_where_a_command_says_why(
+    tmp_path: Path, arguments: list[str], status: int, said: str
+) -> None:
+    """A status is kept if the message, or the progress, cannot be written; it was 1, and an ingest stopped."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("a\n")
+    os.utime(tmp_path / "in" / "a.txt", (1, 1))
+    ended = _ended(tmp_path, *arguments, full="stderr")
+    assert (ended.returncode, said in ended.stdout) == (status, True)
+
+
+@pytest.mark.parametrize("left", [0, 1], ids=["no thread", "one thread"])
+def test_no_more_threads(
+    penstock: Callable[..., Said], src: Path, monkeypatch: pytest.MonkeyPatch, *, left: int
+) -> None:
+    """Under `ulimit -u` an ingest said that it cannot join a thread before it is started; it names the limit now, and goes on later."""
+    started = iter([True] * left)
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if not next(started, False):
+            msg = "can't start new thread"
+            raise RuntimeError(msg)
+        start(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", limited)
+        said = penstock("ingest", src, src.parent / "out")
+    assert said.status == 1
+    assert "[PST-000] RuntimeError: can't start new thread; this user may start no more threads" in said.err
+    assert penstock("ingest", src, src.parent / "out").status == 0
 
 
 def test_relative_paths_where_the_directory_was_removed(

@@ -112,6 +112,27 @@ def test_batch_that_the_ledger_has_is_left_alone(penstock: Callable[..., Said], 
     assert Checkpoint(str(query.checkpoint)).numbers("offsets") == [0, 1]
 
 
+def test_batch_that_was_committed_while_its_query_was_waited_for(
+    penstock: Callable[..., Said], query: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query commits its batch in flight, and ends, while the command waits for that; the plan of the committed batch was removed."""
+    planned = os.stat(query.src / "c.json").st_mtime_ns
+    lives = iter([True, False])
+
+    def ends(_: str) -> bool:
+        if goes_on := next(lives):
+            (query.src / "c.json").write_text('{"id": 3}\n \n')
+            os.utime(query.src / "c.json", ns=(planned, planned))
+            query.run(finish=False)
+        return goes_on
+
+    monkeypatch.setattr(driver, "lives", ends)
+    said = penstock("replan", query.checkpoint, query.dst)
+    assert (said.status, said.out) == (0, "every batch that was planned is committed: nothing to plan again\n")
+    assert Checkpoint(str(query.checkpoint)).numbers("offsets") == [0, 1]
+    assert ids(query) == [1, 2, 3]
+
+
 def test_where_the_output_is_has_to_be_known(penstock: Callable[..., Said], query: Pipeline, tmp_path: Path) -> None:
     """Without DST, or with a DST that has no batch of the query, it is unknown what was written: the user has to say."""
     (tmp_path / "other").mkdir()

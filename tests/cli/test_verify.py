@@ -8,7 +8,7 @@ import random
 import re
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -17,7 +17,9 @@ import pytest
 from penstock import failpoints
 from penstock.sink.layout import Layout
 from penstock.source import sides
-from penstock.verify import sums, verify
+from penstock.verify import against as against_
+from penstock.verify import proof, sums, verify
+from penstock.verify.files import check_files
 from tests.support.extras import WITH_AVRO
 
 if TYPE_CHECKING:
@@ -437,6 +439,51 @@ def test_what_is_open_or_owed_counts(pipeline: Callable[..., Pipeline]) -> None:
     failpoints.arm("")
     assert line.sink().ledger.head().open
     assert against(line.dst, line.src).proved
+
+
+@pytest.mark.parametrize("finish", [False, True], ids=["stages", "publishes"])
+def test_a_query_that_goes_on_while_its_output_is_compared(
+    pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch, *, finish: bool
+) -> None:
+    """After the files were looked at, the query commits a batch: which was told as missing. Or it publishes: what was staged is gone."""
+    line = pipeline()
+    line.put("a.txt", "one")
+    line.run(finish=False)
+
+    def looked(*given: Any) -> Any:
+        found = check_files(*given)
+        line.put("b.txt", "two")
+        line.run(finish=finish)
+        return found
+
+    monkeypatch.setattr(proof, "check_files", looked)
+    found = against(line.dst, line.src)
+    assert found.proved, found
+    assert found.source_records == (2 if finish else 1)
+
+
+def test_a_query_that_publishes_faster_than_its_output_is_compared(
+    penstock: Callable[..., Said], pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said, with what to do; it was a staged file that does not exist, which looks like a loss."""
+    line = pipeline()
+    line.put("0.txt", "zero")
+    line.run(finish=False)
+    compared = against_.check_source
+
+    def later(*given: Any) -> Any:
+        line.put(f"{line.batch}.txt", "more")
+        line.run()
+        line.put(f"{line.batch}.txt", "more")
+        line.run(finish=False)
+        return compared(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(against_, "check_source", later)
+        said = penstock("verify", line.dst, "--source", line.src)
+    assert said.status == 1
+    assert "publishes faster than its records can be compared; run the same command again" in said.err
+    assert penstock("verify", line.dst, "--source", line.src).status == 0
 
 
 FORMATS: dict[str, dict[str, str]] = {

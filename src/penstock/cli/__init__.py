@@ -16,6 +16,8 @@ import os
 import sys
 from contextlib import suppress
 
+from penstock.errors import PenstockError
+
 _STDOUT, _STDERR = 1, 2
 
 
@@ -32,17 +34,25 @@ def main() -> None:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except OSError as error:
+    except (OSError, PenstockError) as error:
         with suppress(OSError):
             print(f"error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - how the command reports a failure
         _swallow(_STDOUT)
-        raise SystemExit(1) from None
+        raise SystemExit(_status_behind(error)) from None
     finally:
         try:
             if sys.stderr is not None:
                 sys.stderr.flush()
         except OSError:  # no reader is left: the exit status still reports the outcome
             _swallow(_STDERR)
+
+
+def _status_behind(error: BaseException) -> int:
+    """Return the status of the failure that could not be reported, as for one that could; 1 if there was none but that."""
+    behind = error.__context__
+    while isinstance(behind, OSError):
+        behind = behind.__context__
+    return getattr(behind, "code", 0) or getattr(behind, "exit_code", 0) or 1
 
 
 def _swallow(descriptor: int) -> None:

@@ -23,7 +23,7 @@ import typer
 from penstock.cli.outset import attend
 from penstock.cli.process import status_of
 from penstock.clock import SECOND_NS
-from penstock.errors import DEBUG, PenstockError, PipelinesError, UsageError, debugging
+from penstock.errors import DEBUG, PenstockError, PipelinesError, StorageError, UsageError, debugging
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,7 +137,12 @@ def _fail(error: BaseException, status: int, *, as_json: bool) -> NoReturn:
     message = _message(error)
     if as_json:
         code = error.code if isinstance(error, PenstockError) else None
-        typer.echo(json.dumps({"ok": False, "error": {"code": code, "message": message.removeprefix(f"[{code}] ")}}))
+        try:
+            typer.echo(
+                json.dumps({"ok": False, "error": {"code": code, "message": message.removeprefix(f"[{code}] ")}})
+            )
+        except StorageError as lost:  # the user should know of both
+            message = "\n".join(dict.fromkeys((message, str(lost))))
     shown = "\n".join(map(printable, message.split("\n")))
     with suppress(OSError):  # stderr may be full, or have no reader; the status still tells
         typer.secho(f"error: {shown}", err=True, fg="red")

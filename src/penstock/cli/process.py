@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from penstock import clock
+from penstock.cli.outset import refuse
 from penstock.errors import OptionError, PenstockError, debugging
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def jsonable_stdout(as_json: bool) -> Iterator[Callable[[str], None]]:  # noqa: 
     ours = os.dup(_STDOUT)
     os.dup2(_STDERR, _STDOUT)
     try:
-        yield lambda line: _write(ours, line)
+        yield lambda line: _print(ours, line)
     finally:
         sys.stdout.flush()
         os.dup2(ours, _STDOUT)
@@ -75,6 +76,16 @@ def check_read() -> None:
         asked.register(_STDOUT, 0)
         if any(event & (select.POLLERR | select.POLLHUP) for _, event in asked.poll(0)):
             raise BrokenPipeError
+
+
+def _print(descriptor: int, line: str) -> None:
+    """Write a line to our stdout, whose errors are those of `outset.begin`."""
+    try:
+        _write(descriptor, line)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        refuse(error)
 
 
 def _write(descriptor: int, line: str) -> None:

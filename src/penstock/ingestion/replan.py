@@ -11,7 +11,8 @@ failures, and the rules:
    Rule: the ledger of the output must show that the batch is not committed. If no ledger knows the query, the user has to confirm
    that nothing of the batch is written.
 3. The driver of batch 7 lives. Rule: it must have ended, as far as this host can tell; if it was on another host, the user has to
-   confirm that. (If it lives all the same and has our sink, it is fenced there.)
+   confirm that. (If it lives all the same and has our sink, it is fenced there.) It may have committed batch 7, and others, before it
+   ended, while it was waited for. Rule: what is committed is looked at again after that.
 4. The command dies half way, or was a mistake. Rule: the entry is kept beside the log before it is removed.
 5. The file was cut over batches 5 to 8, and its beginning is no longer what batches 5 and 6 have read; or the file is gone. So a
    plan after batch 6 cannot read its rest (`source.plan`, failure 10). Rule: the rest is given up only if the user says so: batch
@@ -70,14 +71,16 @@ def replan(
     batch is in the output and that the query does not run, in case neither can be found out here. Raises `UsageError` if the
     batch is committed, `Locked` if the query's application runs, `OptionError` if the confirmation is needed and not given.
     """
-    query, number = checkpoint.query_id(), in_flight(checkpoint)
+    query = checkpoint.query_id()
     if query is None:
         msg = f"{checkpoint.location!r} is no checkpoint of a query: it has no metadata; name the one given as checkpointLocation"
         raise OptionError(msg)
-    if number is None and not give_up_rest:
-        return Replanned(None, 0, None)
-    flight = _Flight(checkpoint, query, _next(checkpoint) if number is None else number)
-    flight.check_undecided(sinks, nothing_written=nothing_written)
+    for check in (_Flight.check_ended, _Flight.check_undecided):
+        number = in_flight(checkpoint)
+        if number is None and not give_up_rest:
+            return Replanned(None, 0, None)
+        flight = _Flight(checkpoint, query, _next(checkpoint) if number is None else number)
+        check(flight, sinks, nothing_written=nothing_written)
     return flight.without_rest() if give_up_rest else flight.abandoned()
 
 
@@ -99,17 +102,23 @@ class _Flight:
     query: str
     number: int
 
+    def check_ended(self, sinks: Sequence[Sink] | None, *, nothing_written: bool) -> None:
+        """Raise unless the query has ended, as far as it is known here, or as the user confirms."""
+        if not nothing_written:
+            for sink, head in self._written(sinks):
+                check_ended(sink, head.owner)
+
     def check_undecided(self, sinks: Sequence[Sink] | None, *, nothing_written: bool) -> None:
-        """Raise unless it is certain that nobody has committed the batch or will commit it."""
-        ours = [(sink, head) for sink, head in _heads(sinks or ()) if self._has_written(sink, head)]
+        """Raise unless it is certain that nobody has committed the batch."""
+        ours = self._written(sinks)
         for sink, head in ours:
             self._check_not_committed(sink, head)
-        if nothing_written:
-            return
-        for sink, head in ours:
-            check_ended(sink, head.owner)
-        if not ours:
+        if not ours and not nothing_written:
             raise self._unknown_output(sinks)
+
+    def _written(self, sinks: Sequence[Sink] | None) -> list[tuple[Sink, State]]:
+        """Return those of the sinks that the query has written, with what they have now."""
+        return [(sink, head) for sink, head in _heads(sinks or ()) if self._has_written(sink, head)]
 
     def _has_written(self, sink: Sink, head: State) -> bool:
         """Tell whether the query writes to the sink, by the sink's id, its batches or its driver."""

@@ -65,7 +65,11 @@ class IngestRun(ABC, Generic[JobT]):
     def follow(self, progress: Callable[[Ingested], None] | None) -> None:
         """Start the run, report while it runs, and raise the error with which it ended."""
         self._thread = threading.Thread(target=self._target(), name="penstock-ingest", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._thread = None
+            raise errors.unforeseen(error) from error
         state, known_until = None, 0.0
         while not self._over.wait(_POLL_SECONDS):
             if progress is None or self._query is None:

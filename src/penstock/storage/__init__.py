@@ -49,6 +49,7 @@ from penstock.storage._local import LocalStorage
 from penstock.storage._locate import check_names, locate
 from penstock.storage._objects import ObjectStorage
 from penstock.storage._probe import Probe, probe, try_move
+from penstock.storage._refusal import refuse
 from penstock.storage._scratch import Scratch
 from penstock.storage._secret import secret
 
@@ -90,6 +91,7 @@ __all__ = [
     "no_longer_listening",
     "passing_path",
     "probe",
+    "refuse",
     "secret",
     "temporary_directory",
     "try_move",

@@ -58,11 +58,11 @@ class Sides:
 
 
 def sums(sides: Sides) -> tuple[Sums, Sums]:
-    """Return the sums of the source and of the output."""
-    units = [*sides.source, *sides.output]
+    """Return the sums of the source and of the output. The output is read first: a live query removes what it has staged."""
+    units = [*sides.output, *sides.source]
     parts = _side_by_side(_sums, units, sides)
-    count = len(sides.source)
-    return sum(parts[:count], Sums()), sum(parts[count:], Sums())
+    count = len(sides.output)
+    return sum(parts[count:], Sums()), sum(parts[:count], Sums())
 
 
 def examples(sides: Sides) -> list[Example]:

@@ -331,7 +331,7 @@ class _Check:
         try:
             actual = digest(self._storage, place, segment.start, segment.end)
         except NotThere:
-            if _is_newest(view):
+            if is_newest(view):
                 self._report("missing", path, f"{segment.rows} rows, committed and not visible yet")
         except StorageError as error:
             self._not_a_file(error, place, path)
@@ -371,7 +371,7 @@ class _Check:
             return True
         if size is None:
             self._report("missing", path, f"a growing file of {length} bytes")
-        elif _is_newest(view):
+        elif is_newest(view):
             self._report(_kind_by_length(size, length), path, f"{size} bytes, the ledger says {length} (it grows)")
         return False
 
@@ -435,7 +435,7 @@ def _refuse_gap(sink: Sink, head: State, listed: int) -> NoReturn:
     raise DamagedState(msg)
 
 
-def _is_newest(view: SinkView) -> bool:
+def is_newest(view: SinkView) -> bool:
     """Tell whether the ledger still has the view's head; if not, a live query has put more records."""
     return view.sink.ledger.head().n == view.head.n
 

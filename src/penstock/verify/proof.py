@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import NotThere, OptionError
+from penstock.errors import NotThere, OptionError, PenstockError
 from penstock.options.topics import is_topics
 from penstock.source.where import where_of
 from penstock.storage import locate
-from penstock.verify.files import OutputFiles, check_files
+from penstock.verify.files import OutputFiles, SinkView, check_files, is_newest
 from penstock.verify.opened import keys_at
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from penstock.verify.against import SourceCheck
 
     Progress = Callable[[str, int, int], None]
+
+_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,10 @@ def verify(
     """
     report = progress or _silent
     storage, root = locate(dst, name="DST")
-    if transform is not None and source is None:
-        msg = f"--transform {transform!r} is for --source: without SRC no record is read; name SRC, too"
-        raise OptionError(msg)
-    if mended is not None and source is None:
-        msg = f"--mended {mended!r} is for --source: without SRC no record is read; name SRC, too"
-        raise OptionError(msg)
+    for flag, value in (("--transform", transform), ("--mended", mended)):
+        if value is not None and source is None:
+            msg = f"{flag} {value!r} is for --source: without SRC no record is read; name SRC, too"
+            raise OptionError(msg)
     src = None if source is None else _existing(source)
     files, views = check_files(storage, root, lambda done, total: report("files", done, total), keys_at(key))
     if src is None:
@@ -73,8 +73,27 @@ def verify(
     from penstock.verify.against import check_source
 
     copies = None if mended is None else locate(mended, name="--mended")
-    checked = check_source(files, views, src, transform, lambda done, total: report("records", done, total), copies)
-    return Proof(root, files, checked)
+
+    def compared(views: list[SinkView]) -> SourceCheck:
+        return check_source(files, views, src, transform, lambda done, total: report("records", done, total), copies)
+
+    return Proof(root, files, _beside_a_query(compared, views, root))
+
+
+def _beside_a_query(compared: Callable[[list[SinkView]], SourceCheck], views: list[SinkView], root: str) -> SourceCheck:
+    """Return what a comparison finds; look again where a live query has published, and removed, what was staged."""
+    for _ in range(_TRIES):
+        try:
+            return compared(views)
+        except NotThere:
+            if all(map(is_newest, views)):
+                raise
+        views = [SinkView.of(view.sink, view.keys) for view in views]
+    msg = (
+        f"the query that writes {root!r} publishes faster than its records can be compared; run the same command again when it waits "
+        "for input, or has ended; or compare the files alone, without --source"
+    )
+    raise PenstockError(msg)
 
 
 def _silent(subject: str, done: int, total: int) -> None:

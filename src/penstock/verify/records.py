@@ -354,13 +354,13 @@ def _identified(about: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def pieces(view: SinkView) -> Iterator[Piece]:
-    """Yield the pieces that hold every committed row of a sink."""
+    """Yield the pieces that hold every committed row of a sink; first those that a live query may remove as soon as they are published."""
     form = format_named(view.sink.options["format"])
     whole = BYTES if isinstance(form, RecordFormat) else form.name
     growing = {} if view.published else {growth.path: growth for growth in view.head.grown}
+    yield from _waiting(view, growing)
     yield from _finished(view, whole)
     yield from _grown(view, whole, growing)
-    yield from _waiting(view, growing)
 
 
 def _finished(view: SinkView, whole: str) -> Iterator[Piece]:

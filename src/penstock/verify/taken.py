@@ -151,7 +151,10 @@ def _checkpoints(view: SinkView) -> Iterator[tuple[Checkpoint, int]]:
         query = checkpoint.query_id()
         # If the directory was moved, another query's checkpoint may be there by now.
         if query is not None and _may_write(query, view):
-            yield checkpoint, max([view.head.last_batch(query), *checkpoint.numbers("commits")])
+            last, noted = view.head.last_batch(query), checkpoint.numbers("commits")
+            # A batch without rows may be in the checkpoint alone. What a live query has committed since is not in the view.
+            is_now = view.sink.ledger.head().last_batch(query) == last
+            yield checkpoint, max([last, *noted]) if is_now else last
 
 
 def _offset(checkpoint: Checkpoint, batch: int) -> dict[str, Any] | None:
