@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase
 from hypothesis.stateful import run_state_machine_as_test
 
 from penstock.errors import PenstockError
-from penstock.sink import ledger, publish
+from penstock.sink import publish
 from penstock.sink.committer import Committer
 from penstock.sink.ledger import Ledger, Look, State
 from penstock.sink.sink import Sink, TaskResult
