@@ -245,8 +245,8 @@ _WHY = {
     "source that has its lines ready and a Python sink that drops them, takes longer than what 0.7 x allows for all of the "
     "query (the line below), so no source and sink in Python reach that; a third of it is a look at the size of the batch "
     "after every row, which the setting in [operations](operations.md#queries-of-short-rows) takes away (this run leaves "
-    "it as it is). Reading, writing, and copying what tasks of 32 MB wrote into parts of 128 MB come on top, on the same "
-    "two cores. Use `ingest`, which does not cross.",
+    "it as it is). Reading and writing come on top, on the same two cores: 2 of some 6 processor seconds "
+    "([decision 019](decisions/019-what-a-plain-query-costs.md#fewer-and-larger-tasks)). Use `ingest`, which does not cross.",
     "parquet-parquet": "reading and writing by pyarrow alone, in two processes without Spark (the line below), is the measured limit; "
     "0.2 s of a query are before and after its work, and the rest is what counts, digests and syncs take. Row groups of the input "
     "cannot be taken over as bytes: their values are checked as they are decoded. Those that tasks have written are "

@@ -34,7 +34,7 @@ NO_COLUMNS_TO_SPARK = {
     "twice",
 }
 NOT_ENTERED = {"plain below", "plain above"}  # a plain directory needs recursiveFileLookup, and a message says so
-INFERRED_HERE = {"null": "string", "exp": "double", "1d": "string", "1f": "string"}
+INFERRED_HERE = {"null": "string", "1d": "string", "1f": "string"}
 
 
 @pytest.fixture(scope="module")

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 _OURS = re.compile(  # how our own warnings begin; some begin with a path
     r"not read: |\d+ files are older than the cursor |\d+ files of .+ that were read stay, "
     r"|Spark's start: |transaction open: |failOnDataLoss=false: |partition \S+ is new here: |onPublish=\S+ has not returned "
-    r"|partitionReady was set "
+    r"|partitionReady was set |records of the past are not merged: "
     r"|sink '.+' of .+ names its files as sink "
     r"|['\"].+['\"](: its first \d+ bytes were read | was read and cannot be cleaned| was (replaced|cut|removed) | has a _spark_metadata)"
+    r"|['\"].+['\"] was a file, and is a directory now"
     r"|['\"].+['\"] is (not there; it is waited for|there, and is read|read with the schema that was inferred from )"
 )
 # Lines that do not explain why Spark does not start.
