@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from benchmarks.cases import INGEST, PARTS, ROUNDS_TO_WARM, SPARK, case, facts, sessions
+from benchmarks.cases import ALONE, INGEST, PARTS, ROUNDS_TO_WARM, SPARK, alone, bare, case, facts, sessions
 from benchmarks.data import LONG_AGO, DataSet
 from benchmarks.figures import Figure
 from benchmarks.measure import MB, Bench, warm
@@ -36,20 +36,22 @@ def _real_logs(bench: Bench) -> list[Figure]:
     if not samples:
         bench.tell(f"no real logs: expected those of loghub in {LOGS}")
         return []
-    figures = []
-    with sessions(bench, "ingest") as (theirs, ours):
+    figures: list[list[Figure]] = []
+    with sessions(bench, "ingest") as (theirs, ours), bare(bench) as pair:
         for sample in samples:
             data = repeated(sample, bench.scaled(_BYTES, PARTS), bench.room.data)
             data.warm()
             same = Same(data.rows)
             contenders = [
-                replace(warm(label, worker, engine, data, "parquet"), check=same)
-                for label, worker, engine in ((SPARK, theirs, "spark"), (INGEST, ours, "ingest"))
+                warm(SPARK, theirs, "spark", data, "parquet"),
+                warm(INGEST, ours, "ingest", data, "parquet"),
+                alone(pair, data),
             ]
-            spark, mine = bench.alternate(contenders, drop=ROUNDS_TO_WARM)
+            spark, mine, floor = bench.alternate([replace(one, check=same) for one in contenders], drop=ROUNDS_TO_WARM)
             what = f"log of {sample.stem} to Parquet"
-            figures.append(Figure(REAL_LOGS, what, mine, spark, "faster", 3, facts(data, mine)))
-    return sorted(figures, key=lambda figure: figure.ratio or 0)
+            whole = Figure(REAL_LOGS, what, mine, spark, "faster", 3, facts(data, mine))
+            figures.append([whole, Figure(REAL_LOGS, f"{what}: {ALONE}", floor, spark, "faster")])
+    return [figure for two in sorted(figures, key=lambda two: two[0].ratio or 0) for figure in two]
 
 
 def repeated(sample: Path, size: int, root: Path) -> DataSet:
