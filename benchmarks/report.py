@@ -244,7 +244,8 @@ _WHY = {
     "plain-text": "every row is copied into the JVM and out of it again, one by one, by Spark. The crossing alone, between a Python "
     "source that has its lines ready and a Python sink that drops them, takes longer than Spark's own query (the line below); "
     "a third of it is a look at the size of the batch after every row, which the setting in "
-    "[operations](operations.md#queries-of-short-rows) takes away (this run leaves it as it is). Reading and writing come on top, on the same two cores: 2 of some 6 processor seconds "
+    "[operations](operations.md#queries-of-short-rows) takes away (this run leaves it as it is). "
+    "Reading and writing come on top, on the same two cores: 2 of some 6 processor seconds "
     "([decision 019](decisions/019-what-a-plain-query-costs.md#fewer-and-larger-tasks)). Use `ingest`, which does not cross.",
     "parquet-parquet": "reading and writing by pyarrow alone, in two processes without Spark (the line below), is the measured limit; "
     "0.2 s of a query are before and after its work, and the rest is what counts, digests and syncs take. Row groups of the input "
