@@ -747,3 +747,19 @@ def test_one_of_several_paths_stands_for_all_of_them(tmp_path: Path, penstock: C
         assert (said.status, said.facts["source"]["source_records"]) == (0, 9), place
     twice = penstock("verify", tmp_path / "out", "--source", places[0], "--source", places[1])
     assert (twice.status, "--source is given twice" in twice.err) == (2, True)
+
+
+@pytest.mark.parametrize("points", ["sink.publish.one=nospace", "sink.publish.one=kill"])
+def test_what_a_run_decided_at_its_end_is_published_by_the_next_one(
+    tmp_path: Path, commands: Commands, points: str
+) -> None:
+    """A follower has committed its batches, and fails or dies while it publishes: the next one publishes, though nothing is new."""
+    src, middle, dst = tmp_path / "in", tmp_path / "middle", tmp_path / "out"
+    texts(src, 1)
+    commands.run("ingest", src, middle)
+    follower = ["ingest", middle, dst, "--source-option", "files=published"]
+    assert commands.run(*follower, points=points, check=False).returncode != 0
+    assert lines(dst) == []
+    for _ in range(2):
+        commands.run(*follower)
+        assert lines(dst) == lines(middle) != []

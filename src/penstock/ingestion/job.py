@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock import unique
-from penstock.errors import CheckpointMismatch, OptionError
+from penstock.errors import CheckpointMismatch, Fenced, OptionError
 from penstock.formats.account import Account
 from penstock.ingestion.earlier import Earlier, check_follows
 from penstock.ingestion.given import given_options
@@ -226,9 +227,18 @@ class Job:
         return number, self._owner(number)
 
     def finish(self, query: str, driver: str) -> None:
-        """Publish what the query left open, in the name of its driver, and end its keeper."""
+        """Publish what the query left open, in the name of its driver, and end its keeper.
+
+        If this run had no batch, an earlier driver still has the sink. If that has ended before it could publish everything, this is done
+        in its place: nothing else would show these rows until something new comes.
+        """
+        sink = self.sink(query)
         if owner := driver or self._owner(query):
-            keeper.finish(self.sink(query), owner)
+            keeper.finish(sink, owner)
+        head = sink.ledger.head()
+        if drivers.query_of(head.owner) == query and drivers.has_ended(head.owner) and not head.writing:
+            with suppress(Fenced):  # another driver has begun meanwhile, and publishes it
+                sink.finish()
 
     def sink(self, query: str) -> Sink:
         """Return the sink that the query writes to."""

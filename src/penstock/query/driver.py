@@ -40,6 +40,12 @@ def lives(driver: str) -> bool:
     return running(driver) is not None
 
 
+def has_ended(driver: str) -> bool:
+    """Tell whether the driver that `owner` named was a process of this host that has ended; of another host nobody knows."""
+    host, _, rest = driver.partition(":")
+    return host == socket.gethostname() and rest.partition(":")[0].isdigit() and not lives(driver)
+
+
 def running(driver: str) -> psutil.Process | None:
     """Return the driver process that `owner` named, if it runs on this host."""
     host, _, rest = driver.partition(":")
