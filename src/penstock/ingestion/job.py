@@ -238,7 +238,7 @@ class Job:
         head = sink.ledger.head()
         if drivers.query_of(head.owner) == query and drivers.has_ended(head.owner) and not head.writing:
             with suppress(Fenced):  # another driver has begun meanwhile, and publishes it
-                sink.finish()
+                sink.finish(head.owner)
 
     def sink(self, query: str) -> Sink:
         """Return the sink that the query writes to."""

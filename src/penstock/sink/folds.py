@@ -73,7 +73,7 @@ class Folds:
         path = f"{self._directory}/{name}"
         record = checked_at(self._storage, path)
         sink, first, last = (record.get(field) for field in ("sink", "first", "last"))
-        if [sink, first, last] != [self._sink, *map(int, name.split("-"))]:
+        if [sink, first, last] != [self._sink, *span_of(name)]:
             msg = f"{path!r} has records {first} to {last} of sink {sink!r}: it was moved here; restore the ledger from a copy"
             raise DamagedState(msg)
         try:
